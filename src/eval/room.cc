@@ -1,0 +1,1 @@
+// Makes the room a library until its first source arrives.
