@@ -37,10 +37,16 @@ struct BackendOptions {
   std::int64_t max_rows = 512;  ///< most rows of one step; work space is sized by it when weights are bound
 };
 
+/// What binding something takes, computed from shapes alone.
+struct Footprint {
+  std::size_t weights = 0;  ///< bytes of the weights where the device reads them: mapped files included
+  std::size_t work = 0;     ///< bytes of work space. Layers share it: a device needs the largest of its layers, not the sum
+};
+
 /// The operations that a model needs, on one device. backend/reference defines each of them in plain loops; every other backend is compared with it.
 ///
 /// Operations are issued in order by one thread and may run asynchronously; `synchronize` waits. Activations are f32 unless `activation_type()` says
-/// otherwise; the residual stream and partial sums are always f32. Nothing is allocated by an operation: work space is created when weights are bound.
+/// otherwise; the residual stream and partial sums are always f32. Nothing is allocated by an operation: work space is created by bind_* and prepare.
 /// Tensors are row-major; "x [rows, n]" means x.rows == rows and x.columns == n with any stride.
 class Backend {
  public:
@@ -50,6 +56,12 @@ class Backend {
 
   /// Element type of normalised activations and projections between operations (f32 on CPUs).
   virtual DType activation_type() const { return DType::f32; }
+
+  /// Element type of KvLayer tensors.
+  virtual DType cache_type() const { return DType::f32; }
+
+  /// Most rows of one step (BackendOptions::max_rows).
+  virtual std::int64_t max_rows() const = 0;
 
   // --- memory -----------------------------------------------------------------------------------------------------------------------------
 
@@ -72,6 +84,17 @@ class Backend {
   /// Whether bound weights still read the mapped files (if not, the caller may release those pages).
   virtual bool keeps_views() const = 0;
 
+  /// Creates the work space that steps of such a layer need. Called for every layer before the first step; layers of one shape share it.
+  virtual void prepare(const Attention& layer) = 0;
+  virtual void prepare(const DeltaNet& layer) = 0;
+
+  /// What binding or preparing would take, from shapes alone: no view's bytes are read, and the tensors of a layer need no buffer. For memory plans.
+  virtual Footprint footprint(std::span<const LinearView> members) const = 0;
+  virtual Footprint footprint(const MoeView& moe) const = 0;
+  virtual Footprint footprint(const DenseView& embedding) const = 0;
+  virtual Footprint footprint(const Attention& layer) const = 0;
+  virtual Footprint footprint(const DeltaNet& layer) const = 0;
+
   // --- operations -----------------------------------------------------------------------------------------------------------------------
 
   /// out[r] = table[ids[r]]; ids i32 [1, rows], out f32 [rows, hidden]. Ids were checked by the caller.
@@ -83,7 +106,7 @@ class Backend {
   /// residual += delta, then out = norm(residual). residual f32, delta f32 or activation_type(), all [rows, width].
   virtual void add_rms_norm(const RmsNorm& norm, const Tensor& residual, const Tensor& delta, const Tensor& out) = 0;
 
-  /// outs[i] = x W_i^T + bias_i for every member of the group; x [rows, in_features], outs[i] [rows, out_features(i)].
+  /// outs[i] = x W_i^T + bias_i for every member of the group; x [rows, in_features], outs[i] [rows, out_features(i)] of f32 or activation_type().
   virtual void linear(const LinearGroup& group, const Tensor& x, std::span<const Tensor> outs) = 0;
 
   /// out = activation(gate) * up, all [rows, width].

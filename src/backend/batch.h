@@ -31,7 +31,7 @@ struct KvLayer {
   std::int64_t page_size = 0;
 };
 
-/// Recurrent state of one gated-delta-net layer, a row a slot. A fresh sequence starts from zeros (see Backend::reset_state).
+/// Recurrent state of one gated-delta-net layer, a row a slot. A fresh sequence starts from zeros: Backend::fill_zero on its rows.
 struct DeltaNetState {
   Tensor window;  ///< f32 [slots, (kernel - 1) * channels]: the last inputs of the convolution, oldest first
   Tensor state;   ///< f32 [slots, value_heads * key_dim * value_dim], S[head][key][value]

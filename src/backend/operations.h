@@ -10,11 +10,10 @@
 
 namespace pergola {
 
-/// y = x * rsqrt(mean(x^2) + eps) * (unit_offset ? 1 + w : w), in fp32.
+/// y = x * rsqrt(mean(x^2) + eps) * weight, in fp32. Families that store zero-centred weights have the 1 added (in fp32) when a model is loaded.
 struct RmsNorm {
   Tensor weight;  ///< f32 [1, width]
   float eps = 1e-6f;
-  bool unit_offset = false;
 };
 
 /// What a gate's activation is.
