@@ -21,4 +21,12 @@ std::string_view name_of(Codebook codebook);
 /// The value of a state, exact to the bit (docs/exl3.md, "Codebooks").
 Half decode_state(Codebook codebook, std::uint16_t state);
 
+/// The mul1 value of a product whose four bytes sum to `byte_sum`, 0..1020.
+Half mul1_value(std::uint32_t byte_sum);
+
+/// A mul1 value is its byte sum times this factor plus this offset, up to the final rounding to binary16 (at most
+/// 2^-10).
+inline constexpr float kMul1Factor = 0.00676727294921875f;  // 1774 / 2^18
+inline constexpr float kMul1Offset = -3.453125f;
+
 }  // namespace pergola
