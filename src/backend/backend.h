@@ -14,8 +14,8 @@ namespace pergola {
 
 /// What a device is and what was asked of it.
 struct DeviceInfo {
-  std::string backend;      ///< "reference", "cpu", "cuda", "opencl"
-  std::string name;         ///< the processor's or card's own name
+  std::string backend;          ///< "reference", "cpu", "cuda", "opencl"
+  std::string name;             ///< the processor's or card's own name
   std::string instruction_set;  ///< the widest path in use, e.g. "avx512"; empty where it does not apply
   int threads = 0;
   std::uint64_t memory_bytes = 0;  ///< what the device could hold in all
@@ -30,7 +30,7 @@ enum class Precision : std::uint8_t {
 
 /// Choices a person makes when a backend is opened.
 struct BackendOptions {
-  int threads = 0;          ///< 0: every processor that the process may use
+  int threads = 0;  ///< 0: every processor that the process may use
   bool pin_threads = false;
   std::string isa = "auto";  ///< cap of the instruction set: "scalar", "avx2", "avx512", "amx"
   Precision precision = Precision::standard;
@@ -40,14 +40,17 @@ struct BackendOptions {
 /// What binding something takes, computed from shapes alone.
 struct Footprint {
   std::size_t weights = 0;  ///< bytes of the weights where the device reads them: mapped files included
-  std::size_t work = 0;     ///< bytes of work space. Layers share it: a device needs the largest of its layers, not the sum
+  std::size_t work =
+      0;  ///< bytes of work space. Layers share it: a device needs the largest of its layers, not the sum
 };
 
-/// The operations that a model needs, on one device. backend/reference defines each of them in plain loops; every other backend is compared with it.
+/// The operations that a model needs, on one device. backend/reference defines each of them in plain loops; every other
+/// backend is compared with it.
 ///
-/// Operations are issued in order by one thread and may run asynchronously; `synchronize` waits. Activations are f32 unless `activation_type()` says
-/// otherwise; the residual stream and partial sums are always f32. Nothing is allocated by an operation: work space is created by bind_* and prepare.
-/// Tensors are row-major; "x [rows, n]" means x.rows == rows and x.columns == n with any stride.
+/// Operations are issued in order by one thread and may run asynchronously; `synchronize` waits. Activations are f32
+/// unless `activation_type()` says otherwise; the residual stream and partial sums are always f32. Nothing is allocated
+/// by an operation: work space is created by bind_* and prepare. Tensors are row-major; "x [rows, n]" means x.rows ==
+/// rows and x.columns == n with any stride.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -63,7 +66,8 @@ class Backend {
   /// Most rows of one step (BackendOptions::max_rows).
   virtual std::int64_t max_rows() const = 0;
 
-  // --- memory -----------------------------------------------------------------------------------------------------------------------------
+  // --- memory
+  // -----------------------------------------------------------------------------------------------------------------------------
 
   /// Zeroed memory. Throws Error naming `what` when the device cannot give it.
   virtual std::unique_ptr<Buffer> allocate(std::size_t bytes, std::string_view what) = 0;
@@ -74,9 +78,11 @@ class Backend {
   virtual void fill_zero(const Tensor& tensor) = 0;
   virtual void synchronize() {}
 
-  // --- weights: packed bytes stay packed ------------------------------------------------------------------------------------------------
+  // --- weights: packed bytes stay packed
+  // ------------------------------------------------------------------------------------------------
 
-  /// Binds linears that share an input. The views' bytes must stay mapped while the group lives unless the backend copied them
+  /// Binds linears that share an input. The views' bytes must stay mapped while the group lives unless the backend
+  /// copied them
   /// (`keeps_views()`).
   virtual std::unique_ptr<LinearGroup> bind_linears(std::span<const LinearView> members) = 0;
   virtual std::unique_ptr<Moe> bind_moe(const MoeView& moe) = 0;
@@ -84,18 +90,21 @@ class Backend {
   /// Whether bound weights still read the mapped files (if not, the caller may release those pages).
   virtual bool keeps_views() const = 0;
 
-  /// Creates the work space that steps of such a layer need. Called for every layer before the first step; layers of one shape share it.
+  /// Creates the work space that steps of such a layer need. Called for every layer before the first step; layers of
+  /// one shape share it.
   virtual void prepare(const Attention& layer) = 0;
   virtual void prepare(const DeltaNet& layer) = 0;
 
-  /// What binding or preparing would take, from shapes alone: no view's bytes are read, and the tensors of a layer need no buffer. For memory plans.
+  /// What binding or preparing would take, from shapes alone: no view's bytes are read, and the tensors of a layer need
+  /// no buffer. For memory plans.
   virtual Footprint footprint(std::span<const LinearView> members) const = 0;
   virtual Footprint footprint(const MoeView& moe) const = 0;
   virtual Footprint footprint(const DenseView& embedding) const = 0;
   virtual Footprint footprint(const Attention& layer) const = 0;
   virtual Footprint footprint(const DeltaNet& layer) const = 0;
 
-  // --- operations -----------------------------------------------------------------------------------------------------------------------
+  // --- operations
+  // -----------------------------------------------------------------------------------------------------------------------
 
   /// out[r] = table[ids[r]]; ids i32 [1, rows], out f32 [rows, hidden]. Ids were checked by the caller.
   virtual void embed(const Embedding& table, const Tensor& ids, const Tensor& out) = 0;
@@ -106,22 +115,24 @@ class Backend {
   /// residual += delta, then out = norm(residual). residual f32, delta f32 or activation_type(), all [rows, width].
   virtual void add_rms_norm(const RmsNorm& norm, const Tensor& residual, const Tensor& delta, const Tensor& out) = 0;
 
-  /// outs[i] = x W_i^T + bias_i for every member of the group; x [rows, in_features], outs[i] [rows, out_features(i)] of f32 or activation_type().
+  /// outs[i] = x W_i^T + bias_i for every member of the group; x [rows, in_features], outs[i] [rows, out_features(i)]
+  /// of f32 or activation_type().
   virtual void linear(const LinearGroup& group, const Tensor& x, std::span<const Tensor> outs) = 0;
 
   /// out = activation(gate) * up, all [rows, width].
   virtual void gated_activation(Activation activation, const Tensor& gate, const Tensor& up, const Tensor& out) = 0;
 
-  /// Norms and rotates q and k, appends k and v to the cache, attends causally to every earlier token of the row's sequence, applies the output gate.
-  /// q [rows, heads * head_dim (* 2 if gated)], k and v [rows, kv_heads * head_dim], out [rows, heads * head_dim].
-  /// q and k may be overwritten.
-  virtual void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v, const KvLayer& cache, const Batch& batch,
-                         const Tensor& out) = 0;
+  /// Norms and rotates q and k, appends k and v to the cache, attends causally to every earlier token of the row's
+  /// sequence, applies the output gate. q [rows, heads * head_dim (* 2 if gated)], k and v [rows, kv_heads * head_dim],
+  /// out [rows, heads * head_dim]. q and k may be overwritten.
+  virtual void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v,
+                         const KvLayer& cache, const Batch& batch, const Tensor& out) = 0;
 
-  /// Causal convolution with SiLU, L2 norms, gates, delta rule, gated norm. qkv [rows, channels], z [rows, value_heads * value_dim],
-  /// b and a [rows, value_heads], out [rows, value_heads * value_dim]. Reads and writes the state of the batch's slots.
-  virtual void delta_net(const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b, const Tensor& a, const DeltaNetState& state,
-                         const Batch& batch, const Tensor& out) = 0;
+  /// Causal convolution with SiLU, L2 norms, gates, delta rule, gated norm. qkv [rows, channels], z [rows, value_heads
+  /// * value_dim], b and a [rows, value_heads], out [rows, value_heads * value_dim]. Reads and writes the state of the
+  /// batch's slots.
+  virtual void delta_net(const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b, const Tensor& a,
+                         const DeltaNetState& state, const Batch& batch, const Tensor& out) = 0;
 
   /// Router, routed experts and shared expert: x [rows, hidden], out [rows, hidden] f32.
   virtual void moe(const Moe& moe, const Tensor& x, const Tensor& out) = 0;
@@ -130,14 +141,15 @@ class Backend {
   virtual void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) = 0;
 };
 
-/// A backend by name ("cpu", "reference", "cuda", "opencl"). Throws Error for a name that is unknown, was not built, or has no device here.
+/// A backend by name ("cpu", "reference", "cuda", "opencl"). Throws Error for a name that is unknown, was not built, or
+/// has no device here.
 std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOptions& options);
 
 /// One line of `pergola devices`: a device that can be opened, or why a backend has none.
 struct DeviceListing {
   std::string backend;
   std::string device;
-  std::string note;       ///< instruction sets, memory; or why it is not there
+  std::string note;  ///< instruction sets, memory; or why it is not there
   bool available = false;
 };
 

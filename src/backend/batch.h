@@ -6,10 +6,11 @@
 
 namespace pergola {
 
-/// The tokens of one step over one or more sequences. Rows of a sequence are adjacent and in order; sequences follow each other.
+/// The tokens of one step over one or more sequences. Rows of a sequence are adjacent and in order; sequences follow
+/// each other.
 ///
-/// The tensors live in device memory, so that a recorded step reads what varies from there. `rows`, `sequences` and `max_rows_per_sequence` only
-/// shape launches; a recording is made for one shape.
+/// The tensors live in device memory, so that a recorded step reads what varies from there. `rows`, `sequences` and
+/// `max_rows_per_sequence` only shape launches; a recording is made for one shape.
 struct Batch {
   std::int64_t rows = 0;
   std::int64_t sequences = 0;
@@ -20,18 +21,20 @@ struct Batch {
   Tensor row_sequence;  ///< i32 [1, rows] which sequence a row belongs to, 0..sequences-1
   Tensor row_start;     ///< i32 [1, sequences + 1] first row of each sequence; the last entry is `rows`
   Tensor slots;         ///< i32 [1, sequences] recurrent-state slot of each sequence
-  Tensor page_table;    ///< i32 [sequences, pages per sequence] KV page of tokens [i * page_size, (i + 1) * page_size) of a sequence
+  Tensor page_table;  ///< i32 [sequences, pages per sequence] KV page of tokens [i * page_size, (i + 1) * page_size) of
+                      ///< a sequence
 };
 
-/// Keys and values of one attention layer: `pages` pages of `page_size` tokens. A row is kv_heads * head_dim wide, head after head. Rows of page p are
-/// p * page_size .. (p + 1) * page_size - 1.
+/// Keys and values of one attention layer: `pages` pages of `page_size` tokens. A row is kv_heads * head_dim wide, head
+/// after head. Rows of page p are p * page_size .. (p + 1) * page_size - 1.
 struct KvLayer {
   Tensor keys;    ///< [pages * page_size, kv_heads * head_dim], after norm and RoPE
   Tensor values;  ///< same shape
   std::int64_t page_size = 0;
 };
 
-/// Recurrent state of one gated-delta-net layer, a row a slot. A fresh sequence starts from zeros: Backend::fill_zero on its rows.
+/// Recurrent state of one gated-delta-net layer, a row a slot. A fresh sequence starts from zeros: Backend::fill_zero
+/// on its rows.
 struct DeltaNetState {
   Tensor window;  ///< f32 [slots, (kernel - 1) * channels]: the last inputs of the convolution, oldest first
   Tensor state;   ///< f32 [slots, value_heads * key_dim * value_dim], S[head][key][value]

@@ -10,7 +10,8 @@
 
 namespace pergola {
 
-/// y = x * rsqrt(mean(x^2) + eps) * weight, in fp32. Families that store zero-centred weights have the 1 added (in fp32) when a model is loaded.
+/// y = x * rsqrt(mean(x^2) + eps) * weight, in fp32. Families that store zero-centred weights have the 1 added (in
+/// fp32) when a model is loaded.
 struct RmsNorm {
   Tensor weight;  ///< f32 [1, width]
   float eps = 1e-6f;
@@ -19,7 +20,8 @@ struct RmsNorm {
 /// What a gate's activation is.
 enum class Activation : std::uint8_t { silu, gelu_tanh };
 
-/// Rotary embedding of the first `dims` values of every head. Angle of pair j at position p: p * inv_freq[j] (both fp32).
+/// Rotary embedding of the first `dims` values of every head. Angle of pair j at position p: p * inv_freq[j] (both
+/// fp32).
 struct Rope {
   int dims = 0;              ///< even; 0 = no rotation
   bool interleaved = false;  ///< pairs (2j, 2j+1) instead of (j, j + dims/2)
@@ -27,14 +29,14 @@ struct Rope {
   float magnitude = 1.0f;    ///< factor of cos and sin (YaRN's attention factor)
 };
 
-/// One attention layer without its projections. q is [rows, heads * head_dim], or with `gated` [rows, heads * 2 * head_dim]: per head the query, then the
-/// output gate.
+/// One attention layer without its projections. q is [rows, heads * head_dim], or with `gated` [rows, heads * 2 *
+/// head_dim]: per head the query, then the output gate.
 struct Attention {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
   bool gated = false;
-  float scale = 1.0f;  ///< factor of q.k
+  float scale = 1.0f;             ///< factor of q.k
   std::optional<RmsNorm> q_norm;  ///< per head over head_dim, before RoPE
   std::optional<RmsNorm> k_norm;
   Rope rope;
@@ -46,13 +48,15 @@ struct DeltaNet {
   int value_heads = 0;  ///< a multiple of key_heads; value head h uses key head h / (value_heads / key_heads)
   int key_dim = 0;
   int value_dim = 0;
-  int kernel = 4;          ///< taps of the causal convolution
-  Tensor conv_weight;      ///< f32 [channels, kernel]; the last tap multiplies the current token
-  Tensor a_log;            ///< f32 [1, value_heads]
-  Tensor dt_bias;          ///< f32 [1, value_heads]
-  RmsNorm norm;            ///< over value_dim, shared by the heads; then times silu(z)
+  int kernel = 4;      ///< taps of the causal convolution
+  Tensor conv_weight;  ///< f32 [channels, kernel]; the last tap multiplies the current token
+  Tensor a_log;        ///< f32 [1, value_heads]
+  Tensor dt_bias;      ///< f32 [1, value_heads]
+  RmsNorm norm;        ///< over value_dim, shared by the heads; then times silu(z)
 
-  std::int64_t channels() const { return 2 * std::int64_t{key_heads} * key_dim + std::int64_t{value_heads} * value_dim; }
+  std::int64_t channels() const {
+    return 2 * std::int64_t{key_heads} * key_dim + std::int64_t{value_heads} * value_dim;
+  }
 };
 
 /// How a router turns its logits into experts and weights.
@@ -60,7 +64,8 @@ enum class RouterScore : std::uint8_t {
   softmax_top_k,  ///< the top-k logits, softmax over those; ties: the lowest expert first
 };
 
-/// The host side of one mixture-of-experts layer, to be bound. Every projection has its own K, codebook and sign vectors.
+/// The host side of one mixture-of-experts layer, to be bound. Every projection has its own K, codebook and sign
+/// vectors.
 struct MoeView {
   struct Expert {
     LinearView gate;
@@ -73,10 +78,10 @@ struct MoeView {
   int top_k = 0;
   RouterScore score = RouterScore::softmax_top_k;
   Activation activation = Activation::silu;
-  LinearView router;                       ///< dense [experts, hidden]
-  std::vector<Expert> experts;             ///< all of one intermediate width
-  std::optional<Expert> shared;            ///< added to the routed sum
-  std::optional<LinearView> shared_gate;   ///< [1, hidden]: the shared expert is scaled by sigmoid of it
+  LinearView router;                      ///< dense [experts, hidden]
+  std::vector<Expert> experts;            ///< all of one intermediate width
+  std::optional<Expert> shared;           ///< added to the routed sum
+  std::optional<LinearView> shared_gate;  ///< [1, hidden]: the shared expert is scaled by sigmoid of it
 };
 
 /// A group of linears that share their input, bound to a device. Members may differ in everything but in_features.

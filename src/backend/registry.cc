@@ -7,6 +7,8 @@ std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOption
   fail({.field = "--backend"}, "there is no backend '{}'", name);
 }
 
-std::vector<DeviceListing> list_devices() { return {}; }
+std::vector<DeviceListing> list_devices() {
+  return {};
+}
 
 }  // namespace pergola

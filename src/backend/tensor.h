@@ -9,7 +9,8 @@
 
 namespace pergola {
 
-/// Memory of one device. `address()` is a pointer in the device's own address space (a host pointer on the CPU); null where the device has none.
+/// Memory of one device. `address()` is a pointer in the device's own address space (a host pointer on the CPU); null
+/// where the device has none.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -17,7 +18,8 @@ class Buffer {
   virtual std::size_t bytes() const = 0;
 };
 
-/// A matrix inside a Buffer, by value: [rows, columns], rows `stride` elements apart. Vectors are one row. Does not own its buffer.
+/// A matrix inside a Buffer, by value: [rows, columns], rows `stride` elements apart. Vectors are one row. Does not own
+/// its buffer.
 struct Tensor {
   Buffer* buffer = nullptr;
   std::int64_t offset = 0;  ///< bytes from the buffer's start

@@ -29,9 +29,13 @@ constexpr std::array<Entry, 15> kTypes{{{DType::f64, "F64", 8},
 
 }  // namespace
 
-std::size_t size_of(DType type) { return kTypes[static_cast<std::size_t>(type)].bytes; }
+std::size_t size_of(DType type) {
+  return kTypes[static_cast<std::size_t>(type)].bytes;
+}
 
-std::string_view name_of(DType type) { return kTypes[static_cast<std::size_t>(type)].name; }
+std::string_view name_of(DType type) {
+  return kTypes[static_cast<std::size_t>(type)].name;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const Entry& entry : kTypes) {
@@ -40,6 +44,8 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-bool is_float_weight(DType type) { return type == DType::f32 || type == DType::f16 || type == DType::bf16; }
+bool is_float_weight(DType type) {
+  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
+}
 
 }  // namespace pergola

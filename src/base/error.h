@@ -18,11 +18,12 @@ struct Where {
   std::optional<std::uint64_t> offset;  ///< bytes from the start of the file
 };
 
-/// Something that a user can cause: a bad file, a bad request, too little memory. `what()` is one sentence that names the place.
-/// Programmer errors are asserted instead.
+/// Something that a user can cause: a bad file, a bad request, too little memory. `what()` is one sentence that names
+/// the place. Programmer errors are asserted instead.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& message, Where where = {}) : std::runtime_error(compose(message, where)), where_(std::move(where)) {}
+  explicit Error(const std::string& message, Where where = {})
+      : std::runtime_error(compose(message, where)), where_(std::move(where)) {}
 
   const Where& where() const { return where_; }
 

@@ -15,7 +15,9 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
-inline float to_float(BFloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
+inline float to_float(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
 
 inline BFloat16 to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -38,7 +40,7 @@ inline Half to_half(float value) {
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return {static_cast<std::uint16_t>(sign | 0x7E00u)};
   if (magnitude >= 0x477FF000u) return {static_cast<std::uint16_t>(sign | 0x7C00u)};  // rounds to infinity
-  if (magnitude < 0x38800000u) {                                                      // subnormal half: add 2^-1 aligns the ulp at 2^-24
+  if (magnitude < 0x38800000u) {  // subnormal half: add 2^-1 aligns the ulp at 2^-24
     const float aligned = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3F000000u))};
   }

@@ -6,8 +6,8 @@
 
 namespace pergola {
 
-/// A read-only memory mapping of a whole file. Move-only. Throws Error when the file cannot be opened, is not a regular file or cannot be mapped.
-/// An empty file maps to an empty span.
+/// A read-only memory mapping of a whole file. Move-only. Throws Error when the file cannot be opened, is not a regular
+/// file or cannot be mapped. An empty file maps to an empty span.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -20,7 +20,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Tells the kernel that `part` of the mapping is not needed in memory any more (it stays readable). Used after weights were repacked.
+  /// Tells the kernel that `part` of the mapping is not needed in memory any more (it stays readable). Used after
+  /// weights were repacked.
   void release(std::span<const std::byte> part) const;
 
  private:

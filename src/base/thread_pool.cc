@@ -26,7 +26,8 @@ void relax() {
 #endif
 }
 
-/// How long a member looks for new work before it sleeps: longer than the serial parts of a decode step, far shorter than a person notices.
+/// How long a member looks for new work before it sleeps: longer than the serial parts of a decode step, far shorter
+/// than a person notices.
 constexpr std::chrono::microseconds kSpin{100};
 
 /// Waits until `value` differs from `seen`: spins, then sleeps in the kernel.
@@ -65,7 +66,8 @@ void pin_to(pthread_t thread, const cpu_set_t& allowed, int member) {
 
 struct ThreadPool::State {
   std::vector<std::thread> threads;
-  // A job is published by raising `epoch`; a member leaves it by raising `left`. The job's fields are written only while nobody is inside.
+  // A job is published by raising `epoch`; a member leaves it by raising `left`. The job's fields are written only
+  // while nobody is inside.
   alignas(64) std::atomic<std::uint64_t> epoch{0};
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<std::uint64_t> left{0};
@@ -119,7 +121,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : state_->threads) thread.join();
 }
 
-int ThreadPool::size() const { return static_cast<int>(state_->threads.size()) + 1; }
+int ThreadPool::size() const {
+  return static_cast<int>(state_->threads.size()) + 1;
+}
 
 void ThreadPool::run(std::int64_t count, Invoke invoke, void* context) {
   State& state = *state_;
@@ -137,7 +141,8 @@ void ThreadPool::run(std::int64_t count, Invoke invoke, void* context) {
   state.epoch.fetch_add(1, std::memory_order_acq_rel);
   state.epoch.notify_all();
   state.take_part(0);
-  for (std::uint64_t seen = state.left.load(std::memory_order_acquire); seen != helpers; seen = state.left.load(std::memory_order_acquire)) {
+  for (std::uint64_t seen = state.left.load(std::memory_order_acquire); seen != helpers;
+       seen = state.left.load(std::memory_order_acquire)) {
     wait_for_change(state.left, seen);
   }
   if (state.error) std::rethrow_exception(state.error);

@@ -61,7 +61,8 @@ std::uint64_t parse_bytes(std::string_view text, std::string_view field) {
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
   if (error == std::errc() && value >= 0) {
     for (const Unit& candidate : kUnits) {
-      if (candidate.name == unit && value * candidate.factor < 0x1p63) return static_cast<std::uint64_t>(value * candidate.factor);
+      if (candidate.name == unit && value * candidate.factor < 0x1p63)
+        return static_cast<std::uint64_t>(value * candidate.factor);
     }
   }
   fail({.field = std::string(field)}, "'{}' is not a size; write for example 512M, 2G or 1.5GiB", text);

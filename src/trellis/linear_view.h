@@ -20,8 +20,8 @@ struct DenseView {
   std::span<const std::byte> bytes;
 };
 
-/// One EXL3 matrix as stored: a grid of packed 16x16 tiles and two sign-and-scale vectors. All spans may start at any alignment.
-/// in_features and out_features are the stored widths: multiples of 128.
+/// One EXL3 matrix as stored: a grid of packed 16x16 tiles and two sign-and-scale vectors. All spans may start at any
+/// alignment. in_features and out_features are the stored widths: multiples of 128.
 struct TrellisView {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
@@ -32,8 +32,9 @@ struct TrellisView {
   std::span<const std::byte> svh;      ///< binary16 [out_features]
 };
 
-/// One linear layer y = W x + bias, wherever its weights come from. Logical widths are what the model uses; a trellis may be padded beyond them
-/// (inputs are extended with zeros, outputs are cut). A dense weight has rows = out_features, columns = in_features.
+/// One linear layer y = W x + bias, wherever its weights come from. Logical widths are what the model uses; a trellis
+/// may be padded beyond them (inputs are extended with zeros, outputs are cut). A dense weight has rows = out_features,
+/// columns = in_features.
 struct LinearView {
   std::string name;  ///< for messages, e.g. "model.layers.0.mlp.down_proj"
   std::int64_t in_features = 0;

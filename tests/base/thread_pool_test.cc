@@ -28,9 +28,10 @@ TEST(ThreadPool, EveryIndexRunsOnce) {
 
 TEST(ThreadPool, FirstExceptionReachesTheCaller) {
   ThreadPool pool(2);
-  EXPECT_THROW(pool.parallel_for(100, [](std::int64_t index, int) {
-    if (index == 41) throw std::runtime_error("41");
-  }),
+  EXPECT_THROW(pool.parallel_for(100,
+                                 [](std::int64_t index, int) {
+                                   if (index == 41) throw std::runtime_error("41");
+                                 }),
                std::runtime_error);
   std::atomic<int> count{0};
   pool.parallel_for(10, [&](std::int64_t, int) { ++count; });
