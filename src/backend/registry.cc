@@ -1,14 +1,40 @@
+#include <array>
+
 #include "backend/backend.h"
+#include "backend/reference/reference_backend.h"
 #include "base/error.h"
 
 namespace pergola {
 
-std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOptions&) {
-  fail({.field = "--backend"}, "there is no backend '{}'", name);
+namespace {
+
+/// One backend folder: it offers a factory and says which devices it finds here.
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<Backend> (*open)(const BackendOptions& options);
+  std::vector<DeviceListing> (*list)();
+};
+
+constexpr std::array kBackends = {
+    Entry{"reference", make_reference_backend, list_reference_devices},
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOptions& options) {
+  std::string known;
+  for (const Entry& entry : kBackends) {
+    if (entry.name == name) return entry.open(options);
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  fail({.field = "--backend"}, "there is no backend '{}'; this program has {}", name, known);
 }
 
 std::vector<DeviceListing> list_devices() {
-  return {};
+  std::vector<DeviceListing> listings;
+  for (const Entry& entry : kBackends)
+    for (DeviceListing& listing : entry.list()) listings.push_back(std::move(listing));
+  return listings;
 }
 
 }  // namespace pergola
