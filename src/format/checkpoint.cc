@@ -1,0 +1,228 @@
+#include "format/checkpoint.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "format/trellis_tensors.h"
+
+namespace pergola {
+
+/// Sign vectors expanded from legacy sign words, by the name of the words' tensor. Node-based: vectors stay where they
+/// are.
+struct Checkpoint::SignStorage {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::vector<Half>> vectors;
+
+  std::span<const std::byte> expand(const TensorEntry& words) {
+    const std::lock_guard lock(mutex);
+    std::vector<Half>& vector = vectors[words.name];
+    if (vector.empty()) {
+      vector.reserve(static_cast<std::size_t>(words.elements()) * 16);
+      for (std::size_t at = 0; at < words.bytes.size(); at += sizeof(std::uint16_t)) {
+        std::uint16_t word = 0;
+        std::memcpy(&word, words.bytes.data() + at, sizeof(word));
+        for (int bit = 0; bit < 16; ++bit)
+          vector.push_back({static_cast<std::uint16_t>((word >> bit) & 1 ? 0xBC00 : 0x3C00)});  // -1, +1
+      }
+    }
+    return std::as_bytes(std::span(vector));
+  }
+};
+
+namespace {
+
+/// Throws Error when there is no folder of this name.
+void check_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto type = std::filesystem::status(folder, error).type();
+  if (type == std::filesystem::file_type::not_found) fail({.file = folder.string()}, "there is no such folder");
+  if (error) fail({.file = folder.string()}, "cannot read the folder: {}", error.message());
+  if (type != std::filesystem::file_type::directory)
+    fail({.file = folder.string()}, "this is not a folder; give the folder of the model");
+}
+
+Config load_config(const std::filesystem::path& folder) {
+  check_folder(folder);
+  const auto path = folder / "config.json";
+  std::error_code error;
+  if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found) {
+    fail({.file = folder.string()}, "this is not a model folder: it holds no config.json");
+  }
+  return Config::load(path);
+}
+
+/// The folder's safetensors files in the order of their names; hidden files are left out.
+std::vector<std::filesystem::path> list_tensor_files(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const auto& path = entry->path();
+    if (path.extension() == ".safetensors" && !path.filename().string().starts_with('.')) files.push_back(path);
+  }
+  if (error) fail({.file = folder.string()}, "cannot read the folder: {}", error.message());
+  if (files.empty()) fail({.file = folder.string()}, "this is not a model folder: it holds no *.safetensors file");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// Whether a stored width can stand for a logical one: equal, or padded to the next multiple of 128.
+bool covers(std::int64_t stored, std::int64_t logical) {
+  return logical <= stored && stored - logical < kHadamardBlock;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const std::filesystem::path& folder)
+    : folder_(folder),
+      config_(load_config(folder)),
+      tensors_(list_tensor_files(folder)),
+      signs_(std::make_unique<SignStorage>()) {
+  for (const TensorEntry& entry : entries()) {
+    if (const auto key = trellis_key(entry.name); !key.empty()) trellis_keys_.push_back(key);
+  }
+  std::sort(trellis_keys_.begin(), trellis_keys_.end());
+}
+
+Checkpoint::~Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+
+const TensorEntry& Checkpoint::require(std::string_view name) const {
+  const TensorEntry* entry = find(name);
+  if (entry == nullptr) fail({.file = folder_.string(), .tensor = std::string(name)}, "the tensor is missing");
+  return *entry;
+}
+
+DenseView Checkpoint::dense(std::string_view name, std::initializer_list<std::int64_t> shape) const {
+  const TensorEntry& entry = require(name);
+  const Where where{.file = tensors_.path_of(entry).string(), .tensor = entry.name};
+  if (!is_float_weight(entry.dtype)) fail(where, "expected F32, F16 or BF16, found {}", name_of(entry.dtype));
+  if (!std::equal(shape.begin(), shape.end(), entry.shape.begin(), entry.shape.end())) {
+    fail(where, "expected shape {}, found {}", shape_text({shape.begin(), shape.size()}), shape_text(entry.shape));
+  }
+  const std::int64_t rows = shape.size() > 1 ? *shape.begin() : 1;
+  return {entry.dtype, rows, rows == 0 ? 0 : entry.elements() / rows, entry.bytes};
+}
+
+bool Checkpoint::has_linear(std::string_view key) const {
+  for (const std::string_view suffix : {".trellis", ".weight", ".suh", ".svh", ".su", ".sv"}) {
+    if (find(std::string(key).append(suffix)) != nullptr) return true;
+  }
+  return false;
+}
+
+std::string_view Checkpoint::trellis_below(std::string_view prefix) const {
+  const std::string start = std::string(prefix) + '.';
+  const auto place = std::lower_bound(trellis_keys_.begin(), trellis_keys_.end(), std::string_view(start));
+  return place != trellis_keys_.end() && place->starts_with(start) ? *place : std::string_view{};
+}
+
+DenseView Checkpoint::dense_linear(std::string_view key, std::int64_t in, std::int64_t out) const {
+  const std::string name = std::string(key) + ".weight";
+  const TensorEntry* found = find(name);
+  const Where missing{.file = folder_.string(), .tensor = std::string(key)};
+  for (const std::string_view suffix : {".suh", ".svh", ".su", ".sv"}) {
+    if (find(std::string(key).append(suffix)) != nullptr)
+      fail(missing, "{}{} is there, but {}.trellis is missing", key, suffix, key);
+  }
+  if (const auto below = trellis_below(key); !below.empty()) {
+    fail(missing, "the linear is not stored at this name; there is a trellis below it, {}", below);
+  }
+  if (found == nullptr) fail(missing, "the linear is missing: there is neither {}.trellis nor {}", key, name);
+  const TensorEntry& entry = *found;
+  const Where where{.file = tensors_.path_of(entry).string(), .tensor = name};
+  if (!is_float_weight(entry.dtype)) fail(where, "expected F32, F16 or BF16, found {}", name_of(entry.dtype));
+  const bool fits = entry.shape.size() == 2 && entry.shape[1] == in &&
+                    (entry.shape[0] == out || (entry.shape[0] % kHadamardBlock == 0 && covers(entry.shape[0], out)));
+  if (!fits) fail(where, "expected shape [{}, {}], found {}", out, in, shape_text(entry.shape));
+  return {entry.dtype, out, in, entry.bytes.first(static_cast<std::size_t>(out * in) * size_of(entry.dtype))};
+}
+
+LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_t out) const {
+  assert(in > 0 && out > 0);
+  LinearView view{.name = std::string(key), .in_features = in, .out_features = out};
+  std::int64_t stored_out = out;
+  const TensorEntry* trellis = find(view.name + ".trellis");
+  if (trellis == nullptr) {
+    view.weight = dense_linear(key, in, out);
+  } else {
+    const TrellisTensors parts = find_trellis(tensors_, key);
+    check_marker(tensors_, parts);
+    const Where where{.file = tensors_.path_of(*trellis).string(), .tensor = trellis->name};
+    if (find(view.name + ".weight") != nullptr)
+      fail(where, "there is also a dense {}.weight; which one holds is not clear", key);
+    if (!covers(parts.in_features, in) || !covers(parts.out_features, out)) {
+      fail(where, "stored widths {} x {} do not fit the model's {} x {} (in x out)", parts.in_features,
+           parts.out_features, in, out);
+    }
+    stored_out = parts.out_features;
+    view.weight = TrellisView{.in_features = parts.in_features,
+                              .out_features = parts.out_features,
+                              .bits = parts.bits,
+                              .codebook = parts.codebook,
+                              .trellis = trellis->bytes,
+                              .suh = parts.suh != nullptr ? parts.suh->bytes : signs_->expand(*parts.su),
+                              .svh = parts.svh != nullptr ? parts.svh->bytes : signs_->expand(*parts.sv)};
+  }
+  if (const TensorEntry* bias = find(view.name + ".bias")) {
+    const Where where{.file = tensors_.path_of(*bias).string(), .tensor = bias->name};
+    if (!is_float_weight(bias->dtype)) fail(where, "expected F32, F16 or BF16, found {}", name_of(bias->dtype));
+    if (bias->shape.size() != 1 || (bias->shape[0] != out && bias->shape[0] != stored_out)) {
+      fail(where, "expected shape [{}], found {}", out, shape_text(bias->shape));
+    }
+    view.bias = DenseView{bias->dtype, 1, out, bias->bytes.first(static_cast<std::size_t>(out) * size_of(bias->dtype))};
+  }
+  return view;
+}
+
+LinearView Checkpoint::fused_expert(std::string_view tensor, std::int64_t expert, std::int64_t first_row,
+                                    std::int64_t rows, std::int64_t in) const {
+  assert(expert >= 0 && first_row >= 0 && rows > 0 && in > 0);
+  if (find(tensor) == nullptr) {
+    if (const auto below = trellis_below(tensor); !below.empty()) {
+      fail({.file = folder_.string(), .tensor = std::string(tensor)},
+           "the experts are not fused; there is a trellis below this name, {}", below);
+    }
+  }
+  const TensorEntry& entry = require(tensor);
+  const Where where{.file = tensors_.path_of(entry).string(), .tensor = entry.name};
+  if (!is_float_weight(entry.dtype)) fail(where, "expected F32, F16 or BF16, found {}", name_of(entry.dtype));
+  if (entry.shape.size() != 3 || entry.shape[2] != in || entry.shape[1] < first_row + rows ||
+      entry.shape[0] <= expert) {
+    fail(where, "expected at least shape [{}, {}, {}], found {}", expert + 1, first_row + rows, in,
+         shape_text(entry.shape));
+  }
+  const auto row_bytes = static_cast<std::size_t>(in) * size_of(entry.dtype);
+  const auto start = static_cast<std::size_t>(expert * entry.shape[1] + first_row) * row_bytes;
+  return {.name = fmt::format("{}[{}]", tensor, expert),
+          .in_features = in,
+          .out_features = rows,
+          .weight =
+              DenseView{entry.dtype, rows, in, entry.bytes.subspan(start, static_cast<std::size_t>(rows) * row_bytes)},
+          .bias = std::nullopt};
+}
+
+void Checkpoint::release_pages(std::span<const std::byte> bytes) const {
+  for (const MappedFile& file : tensors_.files()) {
+    const auto all = file.bytes();
+    if (!bytes.empty() && !all.empty() && bytes.data() >= all.data() &&
+        bytes.data() + bytes.size() <= all.data() + all.size()) {
+      return file.release(bytes);
+    }
+  }
+}
+
+void Checkpoint::release_pages() const {
+  for (const MappedFile& file : tensors_.files()) file.release(file.bytes());
+}
+
+}  // namespace pergola

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "format/config.h"
+#include "format/safetensors.h"
+#include "trellis/linear_view.h"
+
+namespace pergola {
+
+/// A model folder: its configuration and every tensor of every *.safetensors file in it. Reading one maps the files and
+/// parses their headers; tensor data is touched only by who uses it. What tensors are is taken from the tensors alone:
+/// an index file and every bit width in JSON are advisory and are not read.
+///
+/// Views point into the mapped files (or into storage of this object) and live as long as it does. Const members may be
+/// called from several threads.
+class Checkpoint {
+ public:
+  /// Throws Error when the folder is not a model folder, cannot be read, or holds a bad file.
+  explicit Checkpoint(const std::filesystem::path& folder);
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  /// config.json.
+  const Config& config() const { return config_; }
+
+  std::span<const TensorEntry> entries() const { return tensors_.entries(); }
+  const TensorEntry* find(std::string_view name) const { return tensors_.find(name); }
+  /// Throws Error naming the folder and the tensor when it is missing.
+  const TensorEntry& require(std::string_view name) const;
+  const TensorTable& tensors() const { return tensors_; }
+
+  /// A dense float tensor (f32, f16 or bf16) of exactly this shape: rows = the first dimension, columns = the product
+  /// of the others; a vector is one row. Throws Error for a missing tensor, another shape or another element type.
+  DenseView dense(std::string_view name, std::initializer_list<std::int64_t> shape) const;
+
+  /// Whether any tensor of a linear stands at `key`: a trellis, its sign vectors or a dense weight.
+  bool has_linear(std::string_view key) const;
+
+  /// The linear y = W x + b at `key` with its logical widths: `key`.trellis with its vectors and codebook marker, else
+  /// `key`.weight [out, in]; with `key`.bias if it is there. A trellis may be padded to the next multiple of 128 in
+  /// both widths, a dense weight in its rows; outputs beyond the logical width are cut. Legacy sign words (su, sv) are
+  /// expanded once into storage of this object. Throws Error naming the tensor for everything that docs/exl3.md calls
+  /// invalid.
+  LinearView linear(std::string_view key, std::int64_t in, std::int64_t out) const;
+
+  /// Rows [first_row, first_row + rows) of one expert of a fused dense tensor [experts, all rows, in], such as
+  /// `mlp.experts.gate_up_proj`. Throws Error for a missing tensor, another rank, width or element type, or indices out
+  /// of range.
+  LinearView fused_expert(std::string_view tensor, std::int64_t expert, std::int64_t first_row, std::int64_t rows,
+                          std::int64_t in) const;
+
+  /// The key of the first trellis below `prefix` ("model.layers.0.mlp.experts" finds
+  /// "model.layers.0.mlp.experts.0.down_proj"); empty if none.
+  std::string_view trellis_below(std::string_view prefix) const;
+
+  /// Lets the kernel drop the mapped pages of `bytes` (part of one tensor, or of all): they stay readable. For after
+  /// weights were copied.
+  void release_pages(std::span<const std::byte> bytes) const;
+  void release_pages() const;
+
+ private:
+  struct SignStorage;
+
+  DenseView dense_linear(std::string_view key, std::int64_t in, std::int64_t out) const;
+
+  std::filesystem::path folder_;
+  Config config_;
+  TensorTable tensors_;
+  std::vector<std::string_view> trellis_keys_;  ///< sorted
+  std::unique_ptr<SignStorage> signs_;
+};
+
+}  // namespace pergola
