@@ -36,7 +36,7 @@ std::vector<float> run(const KernelTable& table, const PackedLinear& linear, con
   for (std::int64_t r = 0; r < rows; ++r) prepare_row(table, linear, x.data() + r * linear.in_features, r, rows, form);
   const LinearInput input{x.data(), linear.in_features, form, rows};
   for (std::int64_t block = 0; block < linear.blocks(); ++block) {
-    multiply_block(table, linear, block, input, y.data() + block * kBlockColumns, linear.out_features,
+    multiply_block(table, linear, block, input, y.data() + block * linear.block_columns(), linear.out_features,
                    align(scratch_storage));
   }
   return y;

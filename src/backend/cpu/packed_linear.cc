@@ -25,9 +25,12 @@ const Half* copy_halves(std::span<const std::byte> bytes, WeightArena& arena) {
   return reinterpret_cast<const Half*>(copy_bytes(bytes, arena));
 }
 
+PackedTrellis trellis_shape(const TrellisView& view) {
+  return {{view.in_features, view.out_features, view.bits, view.codebook, nullptr}, nullptr, nullptr};
+}
+
 PackedTrellis pack_trellis(const TrellisView& view, WeightArena& arena, ThreadPool& pool) {
-  PackedTrellis packed;
-  packed.matrix = {view.in_features, view.out_features, view.bits, view.codebook, nullptr};
+  PackedTrellis packed = trellis_shape(view);
   std::byte* data = arena.allocate(packed.matrix.bytes());
   packed.matrix.data = data;
   const std::int64_t bytes = block_bytes(view.in_features, view.bits);
@@ -61,8 +64,8 @@ void for_each_regime(const KernelTable& table, Codebook codebook, std::int64_t m
 void multiply_dense_block(const KernelTable& table, const PackedLinear& linear, std::int64_t block,
                           const LinearInput& input, float* out, std::int64_t out_stride) {
   const PackedDense& dense = *linear.dense();
-  const std::int64_t first = block * kBlockColumns;
-  const std::int64_t count = std::min(kBlockColumns, linear.out_features - first);
+  const std::int64_t first = block * kDenseBlockColumns;
+  const std::int64_t count = std::min(kDenseBlockColumns, linear.out_features - first);
   const std::byte* w = dense.data + first * linear.in_features * static_cast<std::int64_t>(size_of(dense.dtype));
   table.dense(dense.dtype)(w, linear.in_features, count, input.x, input.x_stride, input.rows, out, out_stride);
   if (linear.bias == nullptr) return;
@@ -72,6 +75,16 @@ void multiply_dense_block(const KernelTable& table, const PackedLinear& linear, 
 }
 
 }  // namespace
+
+PackedLinear packed_shape(const LinearView& view) {
+  PackedLinear shape{view.in_features, view.out_features, {}, nullptr};
+  if (const TrellisView* trellis = view.trellis()) {
+    shape.weight = trellis_shape(*trellis);
+  } else {
+    shape.weight = PackedDense{view.dense()->dtype, nullptr};
+  }
+  return shape;
+}
 
 PackedLinear pack_linear(const LinearView& view, WeightArena& arena, ThreadPool& pool) {
   PackedLinear packed{view.in_features, view.out_features, {}, nullptr};
@@ -92,15 +105,6 @@ std::int64_t packed_linear_bytes(const LinearView& view) {
   }
   const DenseView& dense = *view.dense();
   return bytes + aligned(dense.rows * dense.columns * static_cast<std::int64_t>(size_of(dense.dtype)));
-}
-
-bool same_form(const KernelTable& table, const PackedLinear& a, const PackedLinear& b, std::int64_t rows) {
-  const PackedTrellis* first = a.trellis();
-  const PackedTrellis* second = b.trellis();
-  if (first == nullptr || second == nullptr) return first == second;
-  if (first->matrix.in_features != second->matrix.in_features || a.in_features != b.in_features) return false;
-  if (kernel_of(table, *first, rows).form != kernel_of(table, *second, rows).form) return false;
-  return std::memcmp(first->suh, second->suh, static_cast<std::size_t>(first->matrix.in_features) * sizeof(Half)) == 0;
 }
 
 std::int64_t form_bytes(const KernelTable& table, const PackedLinear& linear, std::int64_t rows) {

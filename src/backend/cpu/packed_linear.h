@@ -26,8 +26,11 @@ struct PackedDense {
   const std::byte* data = nullptr;
 };
 
-/// One linear bound to the CPU. Widths are the logical ones; the work is cut into blocks of 128 output columns, dense
-/// weights too.
+/// Output columns of one piece of work on a dense weight.
+inline constexpr std::int64_t kDenseBlockColumns = 32;
+
+/// One linear bound to the CPU. Widths are the logical ones. The work is cut into blocks of output columns, the last of
+/// which may be narrower.
 struct PackedLinear {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
@@ -36,20 +39,19 @@ struct PackedLinear {
 
   const PackedTrellis* trellis() const { return std::get_if<PackedTrellis>(&weight); }
   const PackedDense* dense() const { return std::get_if<PackedDense>(&weight); }
-  /// Blocks of 128 logical output columns; the last may be cut.
-  std::int64_t blocks() const { return (out_features + kBlockColumns - 1) / kBlockColumns; }
+  std::int64_t block_columns() const { return trellis() != nullptr ? kBlockColumns : kDenseBlockColumns; }
+  std::int64_t blocks() const { return (out_features + block_columns() - 1) / block_columns(); }
 };
 
 /// Copies (dense) or repacks (trellis) a linear into the arena, with all members of the pool. The view is not needed
 /// afterwards.
 PackedLinear pack_linear(const LinearView& view, WeightArena& arena, ThreadPool& pool);
 
+/// The shape that pack_linear would give, without data: for sizes.
+PackedLinear packed_shape(const LinearView& view);
+
 /// Arena bytes that pack_linear takes for such a view, which needs no data.
 std::int64_t packed_linear_bytes(const LinearView& view);
-
-/// Whether the linears read the same form of an input: equal kernels' forms and equal suh. (Dense linears read x
-/// itself.)
-bool same_form(const KernelTable& table, const PackedLinear& a, const PackedLinear& b, std::int64_t rows);
 
 /// Bytes of the activation form of `rows` rows for this linear, a multiple of 64; 0 for a dense weight.
 std::int64_t form_bytes(const KernelTable& table, const PackedLinear& linear, std::int64_t rows);
@@ -72,8 +74,8 @@ struct LinearInput {
   std::int64_t rows = 0;
 };
 
-/// out[r * out_stride + j] = (x W^T + bias)[r][128 * block + j] for the block's logical columns: `out` points at the
-/// block's first column of row 0.
+/// out[r * out_stride + j] = (x W^T + bias)[r][block * block_columns + j] for the logical columns of a block: `out`
+/// points at the block's first column of row 0. `out` must not overlap x.
 void multiply_block(const KernelTable& table, const PackedLinear& linear, std::int64_t block, const LinearInput& input,
                     float* out, std::int64_t out_stride, std::byte* scratch);
 
