@@ -1,0 +1,21 @@
+#include "model/head.h"
+
+#include <array>
+
+namespace pergola {
+
+Head::Head(const LinearView& head, Backend& backend)
+    : backend_(backend), linear_(backend.bind_linears(std::array{head})) {
+  const DType type = backend.activation_type();
+  buffer_ = backend.allocate(static_cast<std::size_t>(backend.max_rows() * head.in_features) * size_of(type),
+                             "the head's input");
+  gathered_ = {buffer_.get(), 0, type, backend.max_rows(), head.in_features, head.in_features};
+}
+
+void Head::forward(const Tensor& x, const Tensor& indices, const Tensor& logits) {
+  const Tensor chosen = gathered_.slice_rows(0, indices.columns);
+  backend_.gather_rows(x, indices, chosen);
+  backend_.linear(*linear_, chosen, std::array{logits});
+}
+
+}  // namespace pergola

@@ -1,0 +1,121 @@
+#include "model/model.h"
+
+#include <cassert>
+
+#include "model/architectures.h"
+#include "model/attention_block.h"
+#include "model/delta_net_block.h"
+#include "model/mlp_block.h"
+#include "model/moe_block.h"
+#include "model/stored_spans.h"
+
+namespace pergola {
+
+namespace {
+
+std::unique_ptr<Mixer> make_block(const AttentionBlueprint& blueprint, const BlockContext& context) {
+  return std::make_unique<AttentionBlock>(blueprint, context);
+}
+
+std::unique_ptr<Mixer> make_block(const DeltaNetBlueprint& blueprint, const BlockContext& context) {
+  return std::make_unique<DeltaNetBlock>(blueprint, context);
+}
+
+std::unique_ptr<FeedForward> make_block(const MlpBlueprint& blueprint, const BlockContext& context) {
+  return std::make_unique<MlpBlock>(blueprint, context);
+}
+
+std::unique_ptr<FeedForward> make_block(const MoeView& view, const BlockContext& context) {
+  return std::make_unique<MoeBlock>(view, context);
+}
+
+}  // namespace
+
+ModelPlan Model::plan(const Checkpoint& checkpoint, const Backend& backend) {
+  return plan_model(read_blueprint(checkpoint), backend);
+}
+
+std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backend, const Progress& progress) {
+  const ModelBlueprint blueprint = read_blueprint(checkpoint);
+  std::unique_ptr<Model> model(new Model(blueprint, backend));
+  model->bind(blueprint, checkpoint, progress);
+  return model;
+}
+
+Model::Model(const ModelBlueprint& blueprint, Backend& backend)
+    : backend_(backend),
+      info_{blueprint.architecture, blueprint.vocab_size, blueprint.hidden_size,
+            static_cast<std::int64_t>(blueprint.layers.size()), blueprint.max_positions},
+      plan_(plan_model(blueprint, backend)),
+      parameters_(backend) {}
+
+void Model::bind(const ModelBlueprint& blueprint, const Checkpoint& checkpoint, const Progress& progress) {
+  const BlockContext context{backend_, parameters_, scratch_};
+  std::uint64_t total = total_bytes(stored_spans(blueprint.embedding)) + total_bytes(stored_spans(blueprint.head));
+  for (const LayerBlueprint& layer : blueprint.layers) total += total_bytes(stored_spans(layer));
+  std::uint64_t done = 0;
+  const auto bound = [&](const StoredSpans& spans) {
+    if (!backend_.keeps_views()) {
+      for (const std::span<const std::byte> span : spans) checkpoint.release_pages(span);
+    }
+    done += total_bytes(spans);
+    if (progress) progress("loading weights", done, total);
+  };
+
+  embedding_ = backend_.bind_embedding(blueprint.embedding);
+  bound(stored_spans(blueprint.embedding));
+  for (const LayerBlueprint& layer : blueprint.layers) {
+    Layer& made = layers_.emplace_back();
+    made.input_norm = parameters_.add(layer.input_norm, "a norm");
+    made.post_norm = parameters_.add(layer.post_norm, "a norm");
+    made.mixer = std::visit([&](const auto& block) { return make_block(block, context); }, layer.mixer);
+    made.feed_forward = std::visit([&](const auto& block) { return make_block(block, context); }, layer.feed_forward);
+    bound(stored_spans(layer));
+  }
+  final_norm_ = parameters_.add(blueprint.final_norm, "a norm");
+  head_ = std::make_unique<Head>(blueprint.head, backend_);
+  bound(stored_spans(blueprint.head));
+  allocate_activations();
+  backend_.synchronize();
+}
+
+void Model::allocate_activations() {
+  scratch_.allocate(backend_);
+  residual_ = activation(DType::f32);
+  normed_ = activation(backend_.activation_type());
+  delta_ = activation(DType::f32);
+}
+
+Tensor Model::activation(DType type) {
+  const std::int64_t rows = backend_.max_rows();
+  buffers_.push_back(
+      backend_.allocate(static_cast<std::size_t>(rows * info_.hidden_size) * size_of(type), "activations"));
+  return {buffers_.back().get(), 0, type, rows, info_.hidden_size, info_.hidden_size};
+}
+
+void Model::allocate_caches(const CachePlan& plan) {
+  for (Layer& layer : layers_) layer.mixer->allocate_cache(plan);
+}
+
+void Model::reset_slot(std::int64_t slot) {
+  for (Layer& layer : layers_) layer.mixer->reset_slot(slot);
+}
+
+void Model::forward(const Batch& batch, const Tensor& logit_rows, const Tensor& logits) {
+  assert(batch.rows >= 1 && batch.rows <= backend_.max_rows());
+  const Tensor residual = residual_.slice_rows(0, batch.rows);
+  const Tensor normed = normed_.slice_rows(0, batch.rows);
+  const Tensor delta = delta_.slice_rows(0, batch.rows);
+  backend_.embed(*embedding_, batch.tokens, residual);
+  backend_.rms_norm(layers_.front().input_norm, residual, normed);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i].mixer->forward(normed, batch, delta);
+    backend_.add_rms_norm(layers_[i].post_norm, residual, delta, normed);
+    layers_[i].feed_forward->forward(normed, delta);
+    const RmsNorm& next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : final_norm_;
+    backend_.add_rms_norm(next, residual, delta, normed);
+  }
+  if (logits.rows > 0) head_->forward(normed, logit_rows, logits);
+}
+
+}  // namespace pergola
