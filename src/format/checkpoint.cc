@@ -147,7 +147,7 @@ DenseView Checkpoint::dense_linear(std::string_view key, std::int64_t in, std::i
   return {entry.dtype, out, in, entry.bytes.first(static_cast<std::size_t>(out * in) * size_of(entry.dtype))};
 }
 
-LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_t out) const {
+LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_t out, MarkerCheck check) const {
   assert(in > 0 && out > 0);
   LinearView view{.name = std::string(key), .in_features = in, .out_features = out};
   std::int64_t stored_out = out;
@@ -156,7 +156,7 @@ LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_
     view.weight = dense_linear(key, in, out);
   } else {
     const TrellisTensors parts = find_trellis(tensors_, key);
-    check_marker(tensors_, parts);
+    if (check == MarkerCheck::read) check_marker(tensors_, parts);
     const Where where{.file = tensors_.path_of(*trellis).string(), .tensor = trellis->name};
     if (find(view.name + ".weight") != nullptr)
       fail(where, "there is also a dense {}.weight; which one holds is not clear", key);

@@ -14,6 +14,10 @@
 
 namespace pergola {
 
+/// Whether Checkpoint::linear reads the value of a codebook marker. A page of the file is touched for it: right before
+/// the weights are read, but not for plans that are made from headers alone.
+enum class MarkerCheck : std::uint8_t { read, skip };
+
 /// A model folder: its configuration and every tensor of every *.safetensors file in it. Reading one maps the files and
 /// parses their headers; tensor data is touched only by who uses it. What tensors are is taken from the tensors alone:
 /// an index file and every bit width in JSON are advisory and are not read.
@@ -50,7 +54,8 @@ class Checkpoint {
   /// both widths, a dense weight in its rows; outputs beyond the logical width are cut. Legacy sign words (su, sv) are
   /// expanded once into storage of this object. Throws Error naming the tensor for everything that docs/exl3.md calls
   /// invalid.
-  LinearView linear(std::string_view key, std::int64_t in, std::int64_t out) const;
+  LinearView linear(std::string_view key, std::int64_t in, std::int64_t out,
+                    MarkerCheck check = MarkerCheck::read) const;
 
   /// Rows [first_row, first_row + rows) of one expert of a fused dense tensor [experts, all rows, in], such as
   /// `mlp.experts.gate_up_proj`. Throws Error for a missing tensor, another rank, width or element type, or indices out

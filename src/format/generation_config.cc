@@ -1,5 +1,7 @@
 #include "format/generation_config.h"
 
+#include <algorithm>
+
 namespace pergola {
 namespace {
 
@@ -19,15 +21,8 @@ std::optional<std::int32_t> optional_id(const Config& config, std::string_view f
   return static_cast<std::int32_t>(id);
 }
 
-std::vector<std::int32_t> token_ids(const Config& config, std::string_view field) {
-  const auto ids = config.get_ints(field, 0, kMaxId);
-  return {ids.begin(), ids.end()};
-}
-
-/// Token ids stand in the text part of a nested config, in some files at the top.
-std::vector<std::int32_t> eos_of(const Config& model) {
-  auto ids = token_ids(model.text(), "eos_token_id");
-  return ids.empty() ? token_ids(model, "eos_token_id") : ids;
+void add_ids(std::vector<std::int32_t>& ids, const Config& config, std::string_view field) {
+  for (const std::int64_t id : config.get_ints(field, 0, kMaxId)) ids.push_back(static_cast<std::int32_t>(id));
 }
 
 }  // namespace
@@ -44,12 +39,16 @@ GenerationConfig read_generation_config(const Config* generation, const Config& 
     result.repetition_penalty = optional_float(config, "repetition_penalty", 1e-3, kMaxPenalty);
     result.presence_penalty = optional_float(config, "presence_penalty", -kMaxPenalty, kMaxPenalty);
     result.frequency_penalty = optional_float(config, "frequency_penalty", -kMaxPenalty, kMaxPenalty);
-    result.eos_token_ids = token_ids(config, "eos_token_id");
+    add_ids(result.eos_token_ids, config, "eos_token_id");
     result.bos_token_id = optional_id(config, "bos_token_id");
     result.pad_token_id = optional_id(config, "pad_token_id");
   }
   const Config text = model.text();
-  if (result.eos_token_ids.empty()) result.eos_token_ids = eos_of(model);
+  add_ids(result.eos_token_ids, text, "eos_token_id");
+  add_ids(result.eos_token_ids, model, "eos_token_id");
+  std::sort(result.eos_token_ids.begin(), result.eos_token_ids.end());
+  result.eos_token_ids.erase(std::unique(result.eos_token_ids.begin(), result.eos_token_ids.end()),
+                             result.eos_token_ids.end());
   if (!result.bos_token_id) result.bos_token_id = optional_id(text, "bos_token_id");
   if (!result.pad_token_id) result.pad_token_id = optional_id(text, "pad_token_id");
   return result;

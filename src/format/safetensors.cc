@@ -52,6 +52,7 @@ class HeaderReader {
       return true;
     }
     if (value > static_cast<std::uint64_t>(INT64_MAX)) refuse("dimension {} is too large", value);
+    if (entry_.shape.size() == kMaxRank) refuse("more than {} dimensions", kMaxRank);
     entry_.shape.push_back(static_cast<std::int64_t>(value));
     return true;
   }
@@ -78,6 +79,7 @@ class HeaderReader {
     if (++depth_ == 1) refuse("the header is not an object");
     if (depth_ == 2) refuse("the value of this name is not an object");
     if (depth_ == 3 && member_ == Member::shape) has_shape_ = true;
+    if (depth_ == 3 && member_ == Member::offsets) has_offsets_ = true;
     if (depth_ == 3 && member_ == Member::dtype) expect_skipped();
     if (depth_ == 4) expect_skipped();
     return check_depth();
@@ -104,6 +106,7 @@ class HeaderReader {
  private:
   enum class Member : std::uint8_t { dtype, shape, offsets, other };
   static constexpr int kMaxDepth = 16;
+  static constexpr std::size_t kMaxRank = 32;
 
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
@@ -140,12 +143,12 @@ class HeaderReader {
     };
     if (text == "dtype") once(Member::dtype, has_dtype_);
     if (text == "shape") once(Member::shape, has_shape_);
-    if (text == "data_offsets") once(Member::offsets, offset_count_ > 0);
+    if (text == "data_offsets") once(Member::offsets, has_offsets_);
   }
 
   void begin_tensor() {
     member_ = Member::other;
-    has_dtype_ = has_shape_ = false;
+    has_dtype_ = has_shape_ = has_offsets_ = false;
     offset_count_ = 0;
   }
 
@@ -186,6 +189,7 @@ class HeaderReader {
   std::string key_;  ///< of the member, if it is one we know
   bool has_dtype_ = false;
   bool has_shape_ = false;
+  bool has_offsets_ = false;
   int offset_count_ = 0;
   std::uint64_t offsets_[2] = {0, 0};
 };

@@ -64,6 +64,11 @@ TEST(Error, MessageNamesThePlace) {
   }
 }
 
+TEST(Error, HostileNamesStayOneShortLine) {
+  const Error error("two\nlines \x1b[31m", {.tensor = std::string(399, 'x') + "\u00e9" + std::string(1000000, 'y')});
+  EXPECT_EQ(std::string(error.what()), "tensor " + std::string(399, 'x') + "...: two?lines ?[31m");
+}
+
 TEST(CpuFeatures, NamesRoundTrip) {
   for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) EXPECT_EQ(isa_from_name(name_of(isa)), isa);
   EXPECT_FALSE(isa_from_name("sse9").has_value());
