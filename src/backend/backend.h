@@ -119,7 +119,7 @@ class Backend {
   /// of f32 or activation_type().
   virtual void linear(const LinearGroup& group, const Tensor& x, std::span<const Tensor> outs) = 0;
 
-  /// out = activation(gate) * up, all [rows, width].
+  /// out = activation(gate) * up, all [rows, width]; out may be gate.
   virtual void gated_activation(Activation activation, const Tensor& gate, const Tensor& up, const Tensor& out) = 0;
 
   /// Norms and rotates q and k, appends k and v to the cache, attends causally to every earlier token of the row's
@@ -129,8 +129,8 @@ class Backend {
                          const KvLayer& cache, const Batch& batch, const Tensor& out) = 0;
 
   /// Causal convolution with SiLU, L2 norms, gates, delta rule, gated norm. qkv [rows, channels], z [rows, value_heads
-  /// * value_dim], b and a [rows, value_heads], out [rows, value_heads * value_dim]. Reads and writes the state of the
-  /// batch's slots.
+  /// * value_dim], b and a [rows, value_heads], all f32; out [rows, value_heads * value_dim] of activation_type(). Reads
+  /// and writes the state of the batch's slots.
   virtual void delta_net(const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b, const Tensor& a,
                          const DeltaNetState& state, const Batch& batch, const Tensor& out) = 0;
 

@@ -115,7 +115,8 @@ TEST_P(DeltaRule, RecurrentDoesNotDependOnWhereAPromptIsCut) {
 // Decay near zero forgets nothing, -50 a token forgets everything at once and underflows within a chunk.
 INSTANTIATE_TEST_SUITE_P(Lengths, DeltaRule,
                          ::testing::Values(Case{1, -0.3}, Case{3, -0.3}, Case{4, -1e-6}, Case{5, -50}, Case{63, -0.1},
-                                           Case{64, -1e-6}, Case{65, -50}, Case{200, -0.05}));
+                                           Case{64, -1e-6}, Case{65, -50}, Case{200, -0.05}),
+                         [](const auto& length) { return std::to_string(length.param.tokens) + "Tokens"; });
 
 TEST(DeltaRule, FollowsItsFormulaOnOneToken) {
   // key_dim 2, value_dim 1: S = (2, 3), k = (1, 0), q = (0.5, 0.5), v = 5, alpha = 0.5, beta = 0.25.

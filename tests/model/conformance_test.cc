@@ -117,7 +117,12 @@ TEST_P(Conformance, AllPositionsSlow) {
 INSTANTIATE_TEST_SUITE_P(Models, Conformance,
                          ::testing::Values(Bounds{"story-moe", 5e-5, 2e-6, 0.99},
                                            Bounds{"story-moe-exl3-mul1-4.0", 2.5e-3, 2e-4, 0.98},
-                                           Bounds{"story-moe-exl3-mcg-3.1", 2.5e-3, 2e-4, 0.98}));
+                                           Bounds{"story-moe-exl3-mcg-3.1", 2.5e-3, 2e-4, 0.98}),
+                         [](const auto& bounds) {
+                           std::string name = bounds.param.model;
+                           for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace pergola
