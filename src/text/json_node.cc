@@ -3,41 +3,7 @@
 #include <algorithm>
 
 namespace pergola {
-namespace {
-
 using nlohmann::json;
-
-constexpr int deepest = 64;
-
-// Refuses deep nesting before the parser builds it: a byte of "[[[[..." would cost a hundred bytes of memory.
-void check_depth(std::string_view text, const std::string& file) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (in_string) {
-      if (c == '\\') ++at;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > deepest) fail({.file = file, .offset = at}, "JSON is nested deeper than {} levels", deepest);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
-
-}  // namespace
-
-json parse_tokenizer_json(std::string_view text, const std::string& file) {
-  check_depth(text, file);
-  try {
-    return json::parse(text);
-  } catch (const json::parse_error& error) {
-    fail({.file = file, .offset = error.byte}, "not valid JSON in UTF-8");
-  }
-}
 
 bool JsonNode::has(const std::string& key) const {
   if (!is_object()) fail(where(), "must be an object, is {}", value_->type_name());

@@ -10,10 +10,6 @@
 
 namespace pergola {
 
-/// Parses JSON text of `file`. Throws Error with the byte offset when it is not JSON, not UTF-8 or nested deeper than a
-/// tokenizer can need.
-nlohmann::json parse_tokenizer_json(std::string_view text, const std::string& file);
-
 /// One value of a parsed JSON document together with its place ("pre_tokenizer.pretokenizers[1].behavior"), so that
 /// every complaint names file and field. It refers to the document, which must outlive it. Every getter throws Error
 /// when the value is not of the type asked for.

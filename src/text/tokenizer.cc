@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/mapped_file.h"
+#include "format/json.h"
 #include "text/bpe.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
@@ -50,10 +50,6 @@ struct Tokenizer::Parts {
 
 namespace {
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // A token of tokenizer_config.json: a string, or an object with the flags of an added token.
 std::optional<std::int32_t> read_token_name(const JsonNode& root, const char* key, const Tokenizer& tokenizer) {
   if (!root.has(key)) return std::nullopt;
@@ -66,22 +62,19 @@ std::optional<std::int32_t> read_token_name(const JsonNode& root, const char* ke
 
 }  // namespace
 
-std::shared_ptr<Tokenizer::Parts> Tokenizer::read(std::string_view json, const std::string& name) {
-  const nlohmann::json document = parse_tokenizer_json(json, name);
-  return std::make_shared<Parts>(JsonNode(document, name));
-}
-
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
-  return Tokenizer(read(json, name));
+  const nlohmann::json document = parse_json(json, name);
+  return Tokenizer(std::make_shared<Parts>(JsonNode(document, name)));
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "tokenizer.json";
-  const std::shared_ptr<Parts> parts = read(text_of(MappedFile(path)), path.string());
-  const std::filesystem::path config = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(config)) {
-    const nlohmann::json document = parse_tokenizer_json(text_of(MappedFile(config)), config.string());
-    const JsonNode root(document, config.string());
+  const nlohmann::json document = read_json_file(path);
+  const auto parts = std::make_shared<Parts>(JsonNode(document, path.string()));
+  const std::filesystem::path config_path = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(config_path)) {
+    const nlohmann::json config = read_json_file(config_path);
+    const JsonNode root(config, config_path.string());
     parts->bos = read_token_name(root, "bos_token", Tokenizer(parts));
     parts->eos = read_token_name(root, "eos_token", Tokenizer(parts));
   }

@@ -53,7 +53,6 @@ class Tokenizer {
   friend class StreamDecoder;
   struct Parts;
   explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
-  static std::shared_ptr<Parts> read(std::string_view json, const std::string& name);
 
   std::shared_ptr<const Parts> parts_;
 };
