@@ -8,6 +8,7 @@
 
 #include "backend/batch.h"
 #include "backend/operations.h"
+#include "backend/precision.h"
 #include "backend/tensor.h"
 
 namespace pergola {
@@ -19,13 +20,6 @@ struct DeviceInfo {
   std::string instruction_set;  ///< the widest path in use, e.g. "avx512"; empty where it does not apply
   int threads = 0;
   std::uint64_t memory_bytes = 0;  ///< what the device could hold in all
-};
-
-/// How exact a linear's arithmetic is. docs/numerics.md has the error of each.
-enum class Precision : std::uint8_t {
-  standard,  ///< the default of the backend
-  exact,     ///< full weights, activations at 12 bits or better on every path
-  int8,      ///< int8 activations where a kernel gains from them
 };
 
 /// Choices a person makes when a backend is opened.
