@@ -1,11 +1,13 @@
-// AVX2 kernels of the activation forms and output transforms.
-
-#include "backend/cpu/linear_kernels.h"
+#include "backend/cpu/avx2_kernels.h"
 
 namespace pergola {
 
 void add_avx2_kernels(KernelTable& table, const CpuFeatures&, Precision) {
   table.isa = Isa::avx2;
+  table.finish = avx2::finish_block;
+  avx2::add_dense_kernels(table);
+  avx2::add_int_kernels(table);
+  avx2::add_float_kernels(table);
 }
 
 }  // namespace pergola
