@@ -13,8 +13,7 @@
 namespace pergola {
 namespace {
 
-// --- activations and outputs
-// -------------------------------------------------------------------------------------------
+// --- activations and outputs ---
 
 std::int64_t float_bytes(std::int64_t in_features, std::int64_t rows) {
   return in_features * rows * static_cast<std::int64_t>(sizeof(float));
@@ -36,8 +35,7 @@ void finish_block(float* z, const Half* svh, const float* bias, std::int64_t cou
   for (std::int64_t j = 0; j < count; ++j) out[j] = z[j] * to_float(svh[j]) + (bias != nullptr ? bias[j] : 0.0f);
 }
 
-// --- decoding
-// ----------------------------------------------------------------------------------------------------------
+// --- decoding ---
 
 /// For every window of a lane's low and high half, the halfword it ends in with the one before it above: shifting right
 /// gives states.
@@ -85,8 +83,7 @@ inline float high_value(const LaneWindows<K>& windows, const float* table) {
   return table[(windows.high[window_index(K, T)] >> window_shift(K, T)) & 0xFFFFu];
 }
 
-// --- products
-// ----------------------------------------------------------------------------------------------------------
+// --- products ---
 
 template <int K>
 void multiply_piece(const std::uint32_t* piece, const float* x, const float* table, float* z) {
@@ -170,8 +167,7 @@ void multiply_rows(const std::byte* block, std::int64_t in_features, const std::
   }
 }
 
-// --- dense weights
-// -----------------------------------------------------------------------------------------------------
+// --- dense weights ---
 
 struct AsFloat {
   static constexpr std::int64_t kBytes = 4;
@@ -214,8 +210,7 @@ void multiply_dense(const std::byte* w, std::int64_t in_features, std::int64_t c
   }
 }
 
-// --- table
-// -------------------------------------------------------------------------------------------------------------
+// --- table ---
 
 constexpr double kTolerance = 2e-6;
 

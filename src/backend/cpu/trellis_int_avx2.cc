@@ -53,8 +53,7 @@ void multiply_mul1_one(const std::byte* block, std::int64_t in_features, const s
   }
 }
 
-// --- several rows
-// ------------------------------------------------------------------------------------------------------
+// --- several rows ---
 
 /// A chunk of one strip as int16: for each of its 64 row pairs four registers of eight columns (columns
 /// 0..7, 8..15, 16..23, 24..31).
@@ -127,12 +126,6 @@ void multiply_decoded_rows(const std::byte* decoded, const std::byte* form, std:
         case 3:
           multiply_decoded<3>(w, at, stride, chunks, chunk, out);
           break;
-        case 4:
-          multiply_decoded<4>(w, at, stride, chunks, chunk, out);
-          break;
-        case 5:
-          multiply_decoded<5>(w, at, stride, chunks, chunk, out);
-          break;
         default:
           multiply_decoded<kGroup>(w, at, stride, chunks, chunk, out);
           break;
@@ -157,8 +150,7 @@ void multiply_rows(const std::byte* block, std::int64_t in_features, const std::
   }
 }
 
-// --- table
-// -------------------------------------------------------------------------------------------------------------
+// --- table ---
 
 template <Codebook codebook, int K>
 void add_rows(KernelTable& table, const ActivationForm* form) {
