@@ -118,7 +118,7 @@ class Backend {
 
   /// Norms and rotates q and k, appends k and v to the cache, attends causally to every earlier token of the row's
   /// sequence, applies the output gate. q [rows, heads * head_dim (* 2 if gated)], k and v [rows, kv_heads * head_dim],
-  /// out [rows, heads * head_dim]. q and k may be overwritten.
+  /// out [rows, heads * head_dim], all of activation_type(). q and k may be overwritten.
   virtual void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v,
                          const KvLayer& cache, const Batch& batch, const Tensor& out) = 0;
 

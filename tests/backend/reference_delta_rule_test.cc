@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ostream>
 #include <random>
 #include <vector>
 
@@ -64,6 +65,10 @@ struct Case {
   std::int64_t tokens;
   double decay;
 };
+
+void PrintTo(const Case& length, std::ostream* out) {
+  *out << length.tokens << " tokens of decay " << length.decay;
+}
 
 class DeltaRule : public ::testing::TestWithParam<Case> {};
 

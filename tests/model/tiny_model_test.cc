@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,10 @@ struct Variant {
   std::string name;
   TinyQwen model;
 };
+
+void PrintTo(const Variant& variant, std::ostream* out) {
+  *out << variant.name;
+}
 
 TinyQwen with(TinyQwen model, const std::function<void(TinyQwen&)>& change) {
   change(model);
