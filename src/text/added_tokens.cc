@@ -88,10 +88,11 @@ std::size_t TokenTrie::candidate(std::string_view text, std::size_t at) const {
 AddedTokens::AddedTokens(const JsonNode& node, const Vocabulary& vocabulary, const Normalizer* normalizer) {
   for (const JsonNode& item : node.items()) add(read_token(item), item, vocabulary);
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    std::string spelling = tokens_[i].content;
+    AddedToken& token = tokens_[i];
+    token.spelling = token.content;
     bool at_origin = true;
-    if (tokens_[i].normalized && normalizer != nullptr) normalizer->apply(spelling, at_origin);
-    (tokens_[i].normalized ? normalized_ : raw_).insert(spelling, i);
+    if (token.normalized && normalizer != nullptr) normalizer->apply(token.spelling, at_origin);
+    (token.normalized ? normalized_ : raw_).insert(token.spelling, i);
   }
 }
 

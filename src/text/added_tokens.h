@@ -17,6 +17,7 @@ namespace pergola {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
+  std::string spelling;      ///< how it stands in the text: `content`, normalized if `normalized`
   bool single_word = false;  ///< only where no word character touches it
   bool lstrip = false;       ///< takes the white space on its left
   bool rstrip = false;       ///< takes the white space on its right

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "text/regex_syntax.h"
+#include "text/unicode_additions.h"
 #include "text/utf8.h"
 
 namespace pergola {
@@ -72,6 +73,8 @@ Regex::Regex(std::string_view pattern, const Where& where) {
 }
 
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  std::string older;
+  if (has_additions(text)) text = older = without_additions(text);
   MatchSpace& space = MatchSpace::of_thread();
   const pcre2_code* code = program_->code.get();
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(space.data.get());

@@ -43,8 +43,9 @@ struct Tokenizer::Parts {
   // The piece to decode, or nothing when the id has none or is to be left out.
   std::optional<std::string_view> decodable(std::int32_t id, bool skip_special) const {
     const AddedToken* token = added.find(id);
-    if (token != nullptr && token->special && skip_special) return std::nullopt;
-    return piece_of(id);
+    if (token == nullptr) return model.vocabulary().piece_of(id);
+    if (token->special && skip_special) return std::nullopt;
+    return token->spelling;
   }
 };
 

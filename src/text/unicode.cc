@@ -2,13 +2,14 @@
 
 #include <utf8proc.h>
 
+#include "text/unicode_additions.h"
 #include "text/utf8.h"
 
 namespace pergola {
 namespace {
 
 utf8proc_category_t category_of(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return utf8proc_category(static_cast<utf8proc_int32_t>(older_equivalent(c)));
 }
 
 bool in(char32_t c, char32_t first, char32_t last) {
