@@ -1,6 +1,7 @@
 #include <array>
 
 #include "backend/backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "base/error.h"
 
@@ -16,6 +17,7 @@ struct Entry {
 };
 
 constexpr std::array kBackends = {
+    Entry{"cpu", open_cpu_backend, list_cpu_devices},
     Entry{"reference", make_reference_backend, list_reference_devices},
 };
 

@@ -56,6 +56,7 @@ Distance distance(const std::vector<float>& reference, const std::vector<float>&
 }
 
 struct Bounds {
+  const char* backend;
   const char* model;
   double kl_mean;
   double kl_median;
@@ -73,7 +74,7 @@ class Conformance : public ::testing::TestWithParam<Bounds> {
       GTEST_SKIP() << "the folder with test models and reference logits is not here";
 
     const Checkpoint checkpoint(folder);
-    const std::unique_ptr<Backend> backend = open_backend("reference", {.max_rows = 256});
+    const std::unique_ptr<Backend> backend = open_backend(GetParam().backend, {.max_rows = 256});
     const std::unique_ptr<Model> model = Model::load(checkpoint, *backend);
     testing::ModelRunner runner(*model, *backend, 1, positions);
 
@@ -98,8 +99,9 @@ class Conformance : public ::testing::TestWithParam<Bounds> {
       expected.insert(expected.end(), part.begin(), part.end());
     }
     const Distance result = distance(expected, actual, static_cast<std::size_t>(vocab));
-    std::printf("%s, %lld positions: KL mean %.3g, median %.3g, top-1 %.2f %%\n", GetParam().model,
-                static_cast<long long>(sequences * positions), result.kl_mean, result.kl_median, 100 * result.top1);
+    std::printf("%s, %s, %lld positions: KL mean %.3g, median %.3g, top-1 %.2f %%\n", GetParam().backend,
+                GetParam().model, static_cast<long long>(sequences * positions), result.kl_mean, result.kl_median,
+                100 * result.top1);
     EXPECT_LE(result.kl_mean, GetParam().kl_mean);
     EXPECT_LE(result.kl_median, GetParam().kl_median);
     EXPECT_GE(result.top1, GetParam().top1);
@@ -114,15 +116,21 @@ TEST_P(Conformance, AllPositionsSlow) {
   compare(256);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Conformance,
-                         ::testing::Values(Bounds{"story-moe", 5e-5, 2e-6, 0.99},
-                                           Bounds{"story-moe-exl3-mul1-4.0", 2.5e-3, 2e-4, 0.98},
-                                           Bounds{"story-moe-exl3-mcg-3.1", 2.5e-3, 2e-4, 0.98}),
-                         [](const auto& bounds) {
-                           std::string name = bounds.param.model;
-                           for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
-                           return name;
-                         });
+std::vector<Bounds> bounds_of_backends() {
+  std::vector<Bounds> all;
+  for (const char* backend : {"reference", "cpu"}) {
+    all.push_back({backend, "story-moe", 5e-5, 2e-6, 0.99});
+    all.push_back({backend, "story-moe-exl3-mul1-4.0", 2.5e-3, 2e-4, 0.98});
+    all.push_back({backend, "story-moe-exl3-mcg-3.1", 2.5e-3, 2e-4, 0.98});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Conformance, ::testing::ValuesIn(bounds_of_backends()), [](const auto& bounds) {
+  std::string name = std::string(bounds.param.backend) + "_" + bounds.param.model;
+  for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
+  return name;
+});
 
 }  // namespace
 }  // namespace pergola
