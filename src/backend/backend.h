@@ -60,8 +60,7 @@ class Backend {
   /// Most rows of one step (BackendOptions::max_rows).
   virtual std::int64_t max_rows() const = 0;
 
-  // --- memory
-  // -----------------------------------------------------------------------------------------------------------------------------
+  // Memory.
 
   /// Zeroed memory. Throws Error naming `what` when the device cannot give it.
   virtual std::unique_ptr<Buffer> allocate(std::size_t bytes, std::string_view what) = 0;
@@ -72,8 +71,7 @@ class Backend {
   virtual void fill_zero(const Tensor& tensor) = 0;
   virtual void synchronize() {}
 
-  // --- weights: packed bytes stay packed
-  // ------------------------------------------------------------------------------------------------
+  // Weights: packed bytes stay packed.
 
   /// Binds linears that share an input. The views' bytes must stay mapped while the group lives unless the backend
   /// copied them
@@ -97,8 +95,7 @@ class Backend {
   virtual Footprint footprint(const Attention& layer) const = 0;
   virtual Footprint footprint(const DeltaNet& layer) const = 0;
 
-  // --- operations
-  // -----------------------------------------------------------------------------------------------------------------------
+  // Operations.
 
   /// out[r] = table[ids[r]]; ids i32 [1, rows], out f32 [rows, hidden]. Ids were checked by the caller.
   virtual void embed(const Embedding& table, const Tensor& ids, const Tensor& out) = 0;
