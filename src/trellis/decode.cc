@@ -1,5 +1,6 @@
 #include "trellis/decode.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstring>
@@ -60,15 +61,29 @@ void for_each_state(const TrellisView& trellis, Use&& use) {
   }
 }
 
-/// y += x inner, in transformed space.
-void add_inner_product(const TrellisView& trellis, std::int64_t rows, const double* x, double* y) {
+/// Rows become columns: out[i * rows + r] = in[r * width + i]. The other way round with the last two arguments
+/// exchanged.
+std::vector<double> transpose(std::span<const double> in, std::int64_t rows, std::int64_t width) {
+  std::vector<double> out(in.size());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < width; ++i) out[i * rows + r] = in[r * width + i];
+  }
+  return out;
+}
+
+/// x inner, in transformed space. Rows lie side by side while they are summed, so that each weight meets neighbours in
+/// memory.
+std::vector<double> inner_product(const TrellisView& trellis, std::int64_t rows, std::span<const double> x) {
   const auto table = codebook_table(trellis.codebook);
+  const std::vector<double> inputs = transpose(x, rows, trellis.in_features);
+  std::vector<double> sums(static_cast<std::size_t>(rows * trellis.out_features));
   for_each_state(trellis, [&](std::int64_t row, std::int64_t column, std::uint16_t state) {
     const double weight = table[state];
-    for (std::int64_t r = 0; r < rows; ++r) {
-      y[r * trellis.out_features + column] += x[r * trellis.in_features + row] * weight;
-    }
+    const double* from = inputs.data() + row * rows;
+    double* to = sums.data() + column * rows;
+    for (std::int64_t r = 0; r < rows; ++r) to[r] += from[r] * weight;
   });
+  return transpose(sums, trellis.out_features, rows);
 }
 
 void dense_product(const DenseView& dense, std::int64_t rows, std::span<const double> x, std::span<double> y) {
@@ -144,8 +159,8 @@ void trellis_product(const TrellisView& trellis, std::int64_t rows, std::span<co
     for (std::int64_t i = 0; i < in; ++i) transformed[r * in + i] *= half_at(trellis.suh, i);
   }
   hadamard_blocks(transformed);
-  for (double& value : y) value = 0;
-  add_inner_product(trellis, rows, transformed.data(), y.data());
+  const std::vector<double> product = inner_product(trellis, rows, transformed);
+  std::copy(product.begin(), product.end(), y.begin());
   hadamard_blocks(y);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t j = 0; j < out; ++j) y[r * out + j] *= half_at(trellis.svh, j);
