@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -143,6 +144,23 @@ void prepare(benchmark::State& state, const TrellisKernel& kernel) {
   state.SetLabel(kernel.form->name);
 }
 
+/// Repacking of one block of 128 columns out of a wide matrix.
+void pack(benchmark::State& state, int bits) {
+  constexpr std::int64_t kOut = 2048;
+  const std::int64_t bytes = block_bytes(kIn, bits);
+  const std::span<const std::byte> trellis(stream_memory(), static_cast<std::size_t>(bytes * (kOut / kBlockColumns)));
+  const TrellisView view{kIn, kOut, bits, Codebook::mul1, trellis, {}, {}};
+  WeightArena arena;
+  std::byte* out = arena.allocate(static_cast<std::int64_t>(trellis.size()));
+  std::int64_t block = 0;
+  for (auto _ : state) {
+    pack_block(view, block, out + block * bytes);
+    benchmark::ClobberMemory();
+    if (++block == kOut / kBlockColumns) block = 0;
+  }
+  state.SetBytesProcessed(state.iterations() * bytes);
+}
+
 void finish(benchmark::State& state, FinishBlock function) {
   std::vector<float> z(128, 1.0f), out(128);
   const std::vector<Half> svh(128, to_half(0.5f));
@@ -183,6 +201,9 @@ void register_multiplies(const KernelTable& table, const std::string& isa) {
 }
 
 void register_all() {
+  for (int bits = 1; bits <= kBitWidths; ++bits) {
+    benchmark::RegisterBenchmark(("pack/K" + std::to_string(bits)).c_str(), pack, bits);
+  }
   for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     if (isa > cpu_features().best) break;
     static std::vector<KernelTable> tables;

@@ -96,14 +96,15 @@ PERGOLA_INLINE void multiply_columns(const std::byte* w, std::int64_t w_stride, 
   }
 }
 
-/// Three rows and four columns at a time: twelve sums. `w` holds one span of up to kSpan inputs.
+/// Two rows and four columns at a time: eight sums (twelve, with three rows, made the compiler spill). `w` holds one
+/// span of up to kSpan inputs.
 template <typename Load>
 PERGOLA_INLINE void multiply_rows(const std::byte* w, std::int64_t w_stride, std::int64_t columns, const float* x,
                                   std::int64_t x_stride, std::int64_t rows, std::int64_t count, bool first, float* out,
                                   std::int64_t out_stride) {
   std::int64_t r = 0;
-  for (; r + 3 <= rows; r += 3) {
-    multiply_columns<Load, 3>(w, w_stride, columns, x + r * x_stride, x_stride, count, first, out + r * out_stride,
+  for (; r + 2 <= rows; r += 2) {
+    multiply_columns<Load, 2>(w, w_stride, columns, x + r * x_stride, x_stride, count, first, out + r * out_stride,
                               out_stride);
   }
   for (; r < rows; ++r) {

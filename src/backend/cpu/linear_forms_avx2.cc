@@ -18,8 +18,11 @@ PERGOLA_INLINE void transform_chunk(const float* x, std::int64_t count, const Ha
     if (count > 0) std::memcpy(padded, x, static_cast<std::size_t>(count) * sizeof(float));
     x = padded;
   }
-  for (int i = 0; i < 16; ++i) v[i] = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), load_halves(suh + 8 * i));
-  hadamard_registers(v);
+  for (int half = 0; half < 16; half += 8) {
+    for (int i = half; i < half + 8; ++i) v[i] = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), load_halves(suh + 8 * i));
+    hadamard_64(v + half);
+  }
+  join_halves(v);
 }
 
 PERGOLA_INLINE float largest(__m256 v) {
@@ -112,8 +115,8 @@ std::int64_t float_bytes(std::int64_t in_features, std::int64_t rows) {
   return rows * in_features * 4;
 }
 
-/// Pairs of floats in the order of step_pair, times 2^96: the kernel's values are 2^112 too small, and products of small inputs must not
-/// become subnormal.
+/// Pairs of floats in the order of step_pair, times 2^96: the kernel's values are 2^112 too small, and products of
+/// small inputs must not become subnormal.
 void prepare_floats(const float* x, std::int64_t count, const Half* suh, std::int64_t in_features, std::int64_t row,
                     std::int64_t, std::byte* form) {
   auto* out = reinterpret_cast<float*>(form) + row * in_features;
@@ -142,8 +145,11 @@ const ActivationForm kPairFloatForm{"fp32 pairs", float_bytes, prepare_floats};
 
 void finish_block(float* z, const Half* svh, const float* bias, std::int64_t count, float* out) {
   __m256 v[16];
-  for (int i = 0; i < 16; ++i) v[i] = _mm256_loadu_ps(z + 8 * i);
-  hadamard_registers(v);
+  for (int half = 0; half < 16; half += 8) {
+    for (int i = half; i < half + 8; ++i) v[i] = _mm256_loadu_ps(z + 8 * i);
+    hadamard_64(v + half);
+  }
+  join_halves(v);
   const __m256 norm = _mm256_set1_ps(kNorm);
   float* target = count == 128 ? out : z;
   for (int i = 0; i < 16; ++i) {
