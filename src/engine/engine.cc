@@ -1,0 +1,98 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "base/error.h"
+#include "model/architectures.h"
+
+namespace pergola {
+namespace {
+
+StepLimits limits_of(const OpenedModel& opened) {
+  return {.rows = opened.backend->max_rows(),
+          .sequences = opened.memory.max_sequences,
+          .pages_per_sequence = (opened.memory.context + kPageSize - 1) / kPageSize,
+          .logit_rows = opened.memory.logit_rows};
+}
+
+std::unique_ptr<Model> load_checked(const OpenedModel& opened, const Progress& progress) {
+  require_fit(opened.memory);
+  return Model::load(opened.checkpoint, *opened.backend, progress);
+}
+
+ModelInfo info_of(const ModelBlueprint& blueprint) {
+  return {.architecture = blueprint.architecture,
+          .vocab_size = blueprint.vocab_size,
+          .hidden_size = blueprint.hidden_size,
+          .layers = static_cast<std::int64_t>(blueprint.layers.size()),
+          .max_positions = blueprint.max_positions};
+}
+
+}  // namespace
+
+OpenedModel open_model(Checkpoint checkpoint, const EngineOptions& options) {
+  auto backend = open_backend(options.backend, options.device);
+  const ModelBlueprint blueprint = read_blueprint(checkpoint);
+  ModelInfo info = info_of(blueprint);
+  ModelPlan plan = plan_model(blueprint, *backend);
+  MemoryPlan memory = plan_memory(info, plan, backend->max_rows(), options.memory, available_memory());
+  return {std::move(checkpoint), std::move(backend), std::move(info), std::move(plan), std::move(memory)};
+}
+
+Engine::Engine(OpenedModel opened, const Progress& progress)
+    : opened_(std::move(opened)),
+      limits_(limits_of(opened_)),
+      model_(load_checked(opened_, progress)),
+      pool_{IndexPool(opened_.memory.pages), IndexPool(opened_.memory.max_sequences), kPageSize},
+      builder_(*opened_.backend, limits_) {
+  model_->allocate_caches(
+      {.pages = opened_.memory.pages, .page_size = kPageSize, .slots = opened_.memory.max_sequences});
+  const std::int64_t vocab = info().vocab_size;
+  logits_buffer_ =
+      opened_.backend->allocate(static_cast<std::size_t>(limits_.logit_rows * vocab) * sizeof(float), "logits");
+  logits_ = {.buffer = logits_buffer_.get(), .rows = limits_.logit_rows, .columns = vocab, .stride = vocab};
+}
+
+Sequence Engine::start() {
+  Sequence sequence(pool_, opened_.memory.context);
+  model_->reset_slot(sequence.slot());
+  return sequence;
+}
+
+void Engine::check_ids(std::span<const std::int32_t> ids) const {
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= info().vocab_size)
+      fail({}, "token {} is outside the model's vocabulary of {}", id, info().vocab_size);
+  }
+}
+
+void Engine::step(std::span<const StepPart> parts) {
+  std::int64_t logit_rows = 0;
+  for (const StepPart& part : parts) {
+    if (!part.sequence->reserve(part.sequence->computed() + part.rows)) {
+      fail({.field = "--kv-cache-bytes"}, "the KV cache is full: all {} pages of {} tokens are in use",
+           pool_.pages.size(), pool_.page_size);
+    }
+    logit_rows += part.logit_rows;
+  }
+  builder_.build(parts);
+  model_->forward(builder_.batch(), builder_.logit_rows(), logits_.slice_rows(0, logit_rows));
+  for (const StepPart& part : parts) part.sequence->advance(part.rows);
+}
+
+void Engine::prefill(Sequence& sequence, const std::atomic<bool>& cancelled) {
+  while (sequence.pending() > 0 && !cancelled.load(std::memory_order_relaxed)) {
+    const std::int64_t rows = std::min(sequence.pending(), max_rows());
+    const StepPart part{&sequence, rows, rows == sequence.pending() ? 1 : 0};
+    step({&part, 1});
+  }
+}
+
+void Engine::read_logits(std::int64_t row, std::span<float> to) const {
+  assert(static_cast<std::int64_t>(to.size()) == logits_.columns);
+  opened_.backend->download(to.data(), logits_.slice_rows(row, 1));
+}
+
+}  // namespace pergola
