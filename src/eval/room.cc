@@ -1,1 +1,0 @@
-// Makes the room a library until its first source arrives.

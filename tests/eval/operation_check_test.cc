@@ -1,0 +1,122 @@
+#include "eval/operation_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+#include <vector>
+
+namespace pergola {
+namespace {
+
+/// The reference backend with one operation spoilt.
+class SpoiltBackend final : public Backend {
+ public:
+  SpoiltBackend(Backend& inner, std::string spoilt, float factor)
+      : inner_(inner), spoilt_(std::move(spoilt)), factor_(factor) {}
+
+  const DeviceInfo& info() const override { return inner_.info(); }
+  std::int64_t max_rows() const override { return inner_.max_rows(); }
+  std::unique_ptr<Buffer> allocate(std::size_t bytes, std::string_view what) override {
+    return inner_.allocate(bytes, what);
+  }
+  void upload(const Tensor& to, const void* from) override { inner_.upload(to, from); }
+  void download(void* to, const Tensor& from) override { inner_.download(to, from); }
+  void fill_zero(const Tensor& tensor) override { inner_.fill_zero(tensor); }
+  std::unique_ptr<LinearGroup> bind_linears(std::span<const LinearView> members) override {
+    return inner_.bind_linears(members);
+  }
+  std::unique_ptr<Moe> bind_moe(const MoeView& moe) override { return inner_.bind_moe(moe); }
+  std::unique_ptr<Embedding> bind_embedding(const DenseView& table) override { return inner_.bind_embedding(table); }
+  bool keeps_views() const override { return inner_.keeps_views(); }
+  void prepare(const Attention& layer) override { inner_.prepare(layer); }
+  void prepare(const DeltaNet& layer) override { inner_.prepare(layer); }
+  Footprint footprint(std::span<const LinearView> members) const override { return inner_.footprint(members); }
+  Footprint footprint(const MoeView& moe) const override { return inner_.footprint(moe); }
+  Footprint footprint(const DenseView& embedding) const override { return inner_.footprint(embedding); }
+  Footprint footprint(const Attention& layer) const override { return inner_.footprint(layer); }
+  Footprint footprint(const DeltaNet& layer) const override { return inner_.footprint(layer); }
+
+  void embed(const Embedding& table, const Tensor& ids, const Tensor& out) override {
+    inner_.embed(table, ids, out);
+    spoil("embed", out);
+  }
+  void rms_norm(const RmsNorm& norm, const Tensor& x, const Tensor& out) override {
+    inner_.rms_norm(norm, x, out);
+    spoil("rms_norm", out);
+  }
+  void add_rms_norm(const RmsNorm& norm, const Tensor& residual, const Tensor& delta, const Tensor& out) override {
+    inner_.add_rms_norm(norm, residual, delta, out);
+    spoil("add_rms_norm", residual);
+  }
+  void linear(const LinearGroup& group, const Tensor& x, std::span<const Tensor> outs) override {
+    inner_.linear(group, x, outs);
+    spoil("linear", outs.back());
+  }
+  void gated_activation(Activation activation, const Tensor& gate, const Tensor& up, const Tensor& out) override {
+    inner_.gated_activation(activation, gate, up, out);
+    spoil(activation == Activation::silu ? "silu" : "gelu_tanh", out);
+  }
+  void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v, const KvLayer& cache,
+                 const Batch& batch, const Tensor& out) override {
+    inner_.attention(layer, q, k, v, cache, batch, out);
+    spoil("attention", out);
+  }
+  void delta_net(const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b, const Tensor& a,
+                 const DeltaNetState& state, const Batch& batch, const Tensor& out) override {
+    inner_.delta_net(layer, qkv, z, b, a, state, batch, out);
+    spoil("delta_net", state.state);
+  }
+  void moe(const Moe& moe, const Tensor& x, const Tensor& out) override {
+    inner_.moe(moe, x, out);
+    spoil("moe", out);
+  }
+  void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) override {
+    inner_.gather_rows(x, indices, out);
+    spoil("gather_rows", out);
+  }
+
+ private:
+  /// Multiplies the last row by the factor.
+  void spoil(std::string_view operation, const Tensor& tensor) {
+    if (operation != spoilt_) return;
+    float* last = tensor.row<float>(tensor.rows - 1);
+    for (std::int64_t i = 0; i < tensor.columns; ++i) last[i] *= factor_;
+  }
+
+  Backend& inner_;
+  std::string spoilt_;
+  float factor_;
+};
+
+std::set<std::string> failed(const std::vector<OperationCheck>& checks) {
+  std::set<std::string> names;
+  for (const OperationCheck& check : checks) {
+    if (!check.passed()) names.insert(check.operation);
+  }
+  return names;
+}
+
+TEST(OperationCheck, FindsTheOperationThatWasSpoilt) {
+  const auto reference = open_backend("reference", {.max_rows = kCheckRows});
+  SpoiltBackend sound(*reference, "none", 1);
+  const std::vector<OperationCheck> checks = check_operations(sound, *reference);
+  EXPECT_THAT(failed(checks), ::testing::IsEmpty());
+  std::set<std::string> all;
+  for (const OperationCheck& check : checks) all.insert(check.operation);
+  EXPECT_EQ(all.size(), 10u);
+  for (const std::string operation : {"linear", "delta_net", "embed", "attention"}) {
+    SpoiltBackend spoilt(*reference, operation, 1.05f);
+    EXPECT_THAT(failed(check_operations(spoilt, *reference)), ::testing::ElementsAre(operation));
+  }
+}
+
+TEST(OperationCheck, NotANumberIsAMiss) {
+  const auto reference = open_backend("reference", {.max_rows = kCheckRows});
+  SpoiltBackend spoilt(*reference, "moe", std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(failed(check_operations(spoilt, *reference)), ::testing::ElementsAre("moe"));
+}
+
+}  // namespace
+}  // namespace pergola
