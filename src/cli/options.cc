@@ -1,0 +1,99 @@
+#include "cli/options.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <chrono>
+#include <map>
+
+#include "base/units.h"
+#include "cli/console.h"
+
+namespace pergola {
+namespace {
+
+const std::map<std::string, Precision> kPrecisions{
+    {"standard", Precision::standard}, {"exact", Precision::exact}, {"int8", Precision::int8}};
+
+std::string plan_line(const MemoryPlan& plan) {
+  std::string parts;
+  for (const MemoryPart& part : plan.parts) {
+    if (part.bytes > 0)
+      parts +=
+          fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, human_bytes(static_cast<double>(part.bytes)));
+  }
+  return fmt::format("memory: {} of {} available ({}); context {}", human_bytes(static_cast<double>(plan.total())),
+                     human_bytes(static_cast<double>(plan.available.bytes)), parts, plan.context);
+}
+
+std::string device_line(const DeviceInfo& device) {
+  std::string line = fmt::format("device: {} on {}", device.backend, device.name);
+  if (!device.instruction_set.empty()) line += ", " + device.instruction_set;
+  return line + fmt::format(", {} thread{}", device.threads, device.threads == 1 ? "" : "s");
+}
+
+}  // namespace
+
+void add_device_options(CLI::App& command, ModelArguments& arguments) {
+  constexpr const char* kGroup = "Device";
+  command
+      .add_option("--backend", arguments.backend,
+                  "Where to run: cpu, or reference (plain loops, slow, the definition of every operation)")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--threads", arguments.engine.device.threads, "Threads of the cpu backend (default: every processor)")
+      ->check(CLI::Range(1, 4096))
+      ->group(kGroup);
+  command.add_flag("--pin", arguments.engine.device.pin_threads, "Bind each thread to one processor")->group(kGroup);
+  command.add_option("--isa", arguments.engine.device.isa, "Widest instruction set to use")
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "amx"}))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--precision", arguments.precision,
+                  "Arithmetic of the linear layers (docs/numerics.md has the error of each)")
+      ->check(CLI::IsMember(kPrecisions))
+      ->capture_default_str()
+      ->group(kGroup);
+}
+
+void add_model_options(CLI::App& command, ModelArguments& arguments) {
+  command.add_option("MODEL", arguments.folder, "Model folder: config.json, tokenizer.json, *.safetensors")->required();
+  add_device_options(command, arguments);
+  constexpr const char* kGroup = "Memory";
+  command
+      .add_option("--max-rows", arguments.engine.device.max_rows,
+                  "Most tokens of one step: long prompts are computed in chunks of it")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--kv-cache-bytes", arguments.kv_cache_bytes,
+                  "Size of the KV cache, such as 512M or 2GiB (default: the whole context)")
+      ->group(kGroup);
+}
+
+EngineOptions engine_options(const ModelArguments& arguments) {
+  EngineOptions options = arguments.engine;
+  options.backend = arguments.backend;
+  options.device.precision = kPrecisions.at(arguments.precision);
+  if (!arguments.kv_cache_bytes.empty())
+    options.memory.kv_cache_bytes = parse_bytes(arguments.kv_cache_bytes, "--kv-cache-bytes");
+  return options;
+}
+
+std::unique_ptr<Engine> load_engine(const ModelArguments& arguments, std::int64_t context, std::int64_t logit_rows) {
+  EngineOptions options = engine_options(arguments);
+  options.memory.context = context;
+  options.memory.logit_rows = logit_rows > 0 ? logit_rows : options.device.max_rows;
+  const auto start = std::chrono::steady_clock::now();
+  OpenedModel opened = open_model(Checkpoint(arguments.folder), options);
+  print_message(device_line(opened.backend->info()));
+  print_message(plan_line(opened.memory));
+  auto engine = std::make_unique<Engine>(std::move(opened), show_progress());
+  message("loaded in {}",
+          human_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+  return engine;
+}
+
+}  // namespace pergola

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace pergola {
+
+/// Options that every command which runs a model shares.
+struct ModelArguments {
+  std::string folder;
+  std::string backend = "cpu";
+  std::string precision = "standard";
+  std::string kv_cache_bytes;
+  EngineOptions engine;  ///< filled by the parser where the type allows it; engine_options() completes it
+};
+
+/// --backend, --threads, --pin, --isa, --precision.
+void add_device_options(CLI::App& command, ModelArguments& arguments);
+
+/// MODEL, the device options, --max-rows and --kv-cache-bytes.
+void add_model_options(CLI::App& command, ModelArguments& arguments);
+
+/// The parsed options in the engine's terms. Throws Error for a size that is not one.
+EngineOptions engine_options(const ModelArguments& arguments);
+
+/// Opens a model, says on standard error what it will take, and loads it with a progress bar. `logit_rows` is the most
+/// rows of a step whose logits are wanted; 0: all.
+std::unique_ptr<Engine> load_engine(const ModelArguments& arguments, std::int64_t context, std::int64_t logit_rows);
+
+}  // namespace pergola
