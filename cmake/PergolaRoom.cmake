@@ -1,7 +1,7 @@
 # pergola_room(NAME DEPENDS ...): one library target from src/NAME/*.cc. Include paths start at the room's parent, and a room sees
 # the headers of exactly the rooms it links: each room exports its own directory through a private forwarding tree.
 #
-# Files ending in _avx2.cc, _avx512.cc and _amx.cc are compiled for that instruction set on x86-64 and left out elsewhere. They must not
+# Files ending in _avx2.cc, _avxvnni.cc, _avx512.cc and _amx.cc are compiled for that instruction set on x86-64 and left out elsewhere. They must not
 # instantiate templates or inline functions that other files use too: the linker could keep the copy with the wide instructions.
 
 set(PERGOLA_WARNINGS -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
@@ -10,6 +10,7 @@ if(PERGOLA_WERROR)
 endif()
 
 set(PERGOLA_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
+set(PERGOLA_AVXVNNI_FLAGS ${PERGOLA_AVX2_FLAGS} -mavxvnni)
 # GCC 12 reports its own AVX-512 intrinsics as uninitialised (bug 105593).
 set(PERGOLA_AVX512_FLAGS -Wno-maybe-uninitialized -Wno-uninitialized ${PERGOLA_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx512vnni -mavx512vbmi -mavx512vbmi2)
 set(PERGOLA_AVX512FP16_FLAGS ${PERGOLA_AVX512_FLAGS} -mavx512fp16)
@@ -33,6 +34,8 @@ function(pergola_isa_sources out)
     set(flags)
     if(source MATCHES "_avx2\\.cc$")
       set(flags ${PERGOLA_AVX2_FLAGS})
+    elseif(source MATCHES "_avxvnni\\.cc$")
+      set(flags ${PERGOLA_AVXVNNI_FLAGS})
     elseif(source MATCHES "_avx512\\.cc$")
       set(flags ${PERGOLA_AVX512_FLAGS})
     elseif(source MATCHES "_avx512fp16\\.cc$")

@@ -40,6 +40,7 @@ void finish_block(float* z, const Half* svh, const float* bias, std::int64_t cou
 
 void add_dense_kernels(KernelTable& table);
 void add_int_kernels(KernelTable& table);
+void add_int_kernels_vnni(KernelTable& table);  ///< the same with AVX-VNNI
 void add_float_kernels(KernelTable& table);
 
 }  // namespace pergola::avx2
