@@ -1,7 +1,5 @@
 #include "text/added_tokens.h"
 
-#include <algorithm>
-
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -99,12 +97,13 @@ AddedTokens::AddedTokens(const JsonNode& node, const Vocabulary& vocabulary, con
 void AddedTokens::add(AddedToken token, const JsonNode& node, const Vocabulary& vocabulary) {
   const auto own = vocabulary.id_of(token.content);
   if (own && *own != token.id)
-    fail(node.where(), "gives \"{}\" id {}, the vocabulary gives it {}", token.content, token.id, *own);
+    fail(node.where(), "gives {} id {}, the vocabulary gives it {}", in_quotes(token.content), token.id, *own);
   const auto piece = vocabulary.piece_of(token.id);
   if (piece && *piece != token.content)
-    fail(node.where(), "gives \"{}\" id {}, which is \"{}\" in the vocabulary", token.content, token.id, *piece);
+    fail(node.where(), "gives {} id {}, which is {} in the vocabulary", in_quotes(token.content), token.id,
+         in_quotes(*piece));
   if (find(token.id) != nullptr || find(token.content) != nullptr)
-    fail(node.where(), "id {} or content \"{}\" is there twice", token.id, token.content);
+    fail(node.where(), "id {} or content {} is there twice", token.id, in_quotes(token.content));
   by_id_.emplace(token.id, tokens_.size());
   by_content_.emplace(token.content, tokens_.size());
   tokens_.push_back(std::move(token));
@@ -122,6 +121,7 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
 
 void AddedTokens::split(const TokenTrie& trie, std::string_view text, std::vector<Part>& parts) const {
   std::size_t done = 0;
+  std::size_t space_end = 0;  // where the white space that was looked through last ends
   for (std::size_t at = trie.candidate(text, 0); at < text.size(); at = trie.candidate(text, at)) {
     const auto match = trie.longest_at(text, at);
     if (!match) {
@@ -133,8 +133,11 @@ void AddedTokens::split(const TokenTrie& trie, std::string_view text, std::vecto
     at = end;
     const AddedToken& token = tokens_[match->token];
     if (token.single_word && (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end)))) continue;
-    if (token.lstrip) begin = std::max(trailing_space(text.substr(0, begin)), done);
-    if (token.rstrip) end += leading_space(text.substr(end));
+    if (token.lstrip && done < begin) begin = done + trailing_space(text.substr(done, begin - done));
+    if (token.rstrip) {
+      if (end >= space_end) space_end = end + leading_space(text.substr(end));
+      end = space_end;
+    }
     if (done < begin) parts.push_back({-1, done, begin});
     parts.push_back({token.id, begin, end});
     done = end;

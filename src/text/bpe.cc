@@ -21,29 +21,42 @@ void refuse_options(const JsonNode& model) {
 const JsonNode& require_bpe(const JsonNode& model) {
   // Files of old versions leave the type out; only BPE has both members.
   const std::string type = model.has("type") || !model.has("merges") ? model.require("type").string() : "BPE";
-  if (type != "BPE") fail(model.require("type").where(), "tokenizer model \"{}\" is not supported, only BPE is", type);
+  if (type != "BPE")
+    fail(model.require("type").where(), "tokenizer model {} is not supported, only BPE is", in_quotes(type));
   return model;
 }
 
-std::pair<std::string, std::string> merge_parts(const JsonNode& merge) {
-  if (merge.is_array()) {
-    const std::vector<JsonNode> parts = merge.items();
-    if (parts.size() != 2) fail(merge.where(), "a merge must have 2 parts, has {}", parts.size());
-    return {parts[0].string(), parts[1].string()};
+struct MergeParts {
+  std::string_view left;
+  std::string_view right;
+};
+
+// Splits a merge: ["a","b"] or "a b". Its place is only spelled out for an error: there are a quarter of a million of
+// them.
+MergeParts merge_parts(const JsonNode& merges, std::size_t index) {
+  const nlohmann::json& merge = merges.json()[index];
+  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+    return {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
   }
-  const std::string& text = merge.string();
+  if (merge.is_array()) fail(merges.at(index).where(), "a merge must be 2 strings");
+  const std::string_view text = merges.at(index).string();
   const std::size_t space = text.find(' ');
-  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-    fail(merge.where(), "merge \"{}\" must be two pieces with one space between", text);
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
+    fail(merges.at(index).where(), "merge {} must be two pieces with one space between", in_quotes(text));
   }
   return {text.substr(0, space), text.substr(space + 1)};
+}
+
+// The first line of an old merges file.
+bool is_version(const nlohmann::json& merge) {
+  return merge.is_string() && merge.get_ref<const std::string&>().starts_with("#version");
 }
 
 }  // namespace
 
 Bpe::Bpe(const JsonNode& model)
     : vocabulary_(require_bpe(model).require("vocab")),
-      merges_(model.require("merges").json().size()),
+      merges_(model.require("merges").size()),
       fuse_unknown_(model.get_bool("fuse_unk", false)),
       byte_fallback_(model.get_bool("byte_fallback", false)),
       ignore_merges_(model.get_bool("ignore_merges", false)) {
@@ -52,7 +65,7 @@ Bpe::Bpe(const JsonNode& model)
   if (model.has("unk_token")) {
     const JsonNode unknown = model.require("unk_token");
     unknown_ = vocabulary_.id_of(unknown.string());
-    if (!unknown_) fail(unknown.where(), "piece \"{}\" is not in the vocabulary", unknown.string());
+    if (!unknown_) fail(unknown.where(), "piece {} is not in the vocabulary", in_quotes(unknown.string()));
   }
   for (std::size_t byte = 0; byte < 256; ++byte)
     byte_ids_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
@@ -60,17 +73,21 @@ Bpe::Bpe(const JsonNode& model)
 
 void Bpe::read_merges(const JsonNode& merges) {
   std::uint32_t rank = 0;
-  for (const JsonNode& merge : merges.items()) {
-    if (merge.is_string() && merge.string().starts_with("#version")) continue;
-    const auto [left, right] = merge_parts(merge);
-    const auto require_piece = [&](const std::string& piece) {
+  std::string whole;
+  for (std::size_t i = 0; i < merges.size(); ++i) {
+    if (is_version(merges.json()[i])) continue;
+    const auto [left, right] = merge_parts(merges, i);
+    const auto require_piece = [&](std::string_view piece) {
       const auto id = vocabulary_.id_of(piece);
-      if (!id) fail(merge.where(), "piece \"{}\" is not in the vocabulary", piece);
+      if (!id) fail(merges.at(i).where(), "piece {} is not in the vocabulary", in_quotes(piece));
       return *id;
     };
     // An empty part would make a merge that yields its own other part: a cycle.
-    if (left.empty() || right.empty()) fail(merge.where(), "a part of a merge is empty");
-    merges_.insert(require_piece(left), require_piece(right), {rank++, require_piece(left + right)});
+    if (left.empty() || right.empty()) fail(merges.at(i).where(), "a part of a merge is empty");
+    const std::int32_t left_id = require_piece(left);
+    const std::int32_t right_id = require_piece(right);
+    whole.assign(left).append(right);
+    merges_.insert(left_id, right_id, {rank++, require_piece(whole)});
   }
 }
 
@@ -121,19 +138,19 @@ bool Bpe::append_bytes(std::string_view character, std::vector<std::int32_t>& id
 
 void Bpe::merge_short(Scratch& scratch) const {
   std::vector<std::int32_t>& ids = scratch.ids;
-  std::vector<std::uint32_t>& ranks = scratch.ranks;  // ranks[i] is that of the pair (i, i + 1)
-  const auto rank_at = [&](std::size_t i) { return merges_.find(ids[i], ids[i + 1]).rank; };
-  ranks.clear();
-  for (std::size_t i = 0; i + 1 < ids.size(); ++i) ranks.push_back(rank_at(i));
-  while (!ranks.empty()) {
-    const auto best = std::ranges::min_element(ranks);
-    if (*best == MergeTable::no_rank) return;
-    const auto i = static_cast<std::size_t>(best - ranks.begin());
-    ids[i] = merges_.find(ids[i], ids[i + 1]).id;
+  std::vector<MergeTable::Merge>& merges = scratch.merges;  // merges[i] is that of the pair (i, i + 1)
+  const auto merge_at = [&](std::size_t i) { return merges_.find(ids[i], ids[i + 1]); };
+  merges.clear();
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) merges.push_back(merge_at(i));
+  while (!merges.empty()) {
+    const auto best = std::ranges::min_element(merges, {}, &MergeTable::Merge::rank);
+    if (best->rank == MergeTable::no_rank) return;
+    const auto i = static_cast<std::size_t>(best - merges.begin());
+    ids[i] = best->id;
     ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-    ranks.erase(best);
-    if (i < ranks.size()) ranks[i] = rank_at(i);
-    if (i > 0) ranks[i - 1] = rank_at(i - 1);
+    merges.erase(best);
+    if (i < merges.size()) merges[i] = merge_at(i);
+    if (i > 0) merges[i - 1] = merge_at(i - 1);
   }
 }
 
@@ -147,8 +164,10 @@ void Bpe::merge_long(Scratch& scratch) const {
   };
   const auto at = [&](std::int32_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
   const auto candidate_at = [&](std::int32_t i) {
-    const MergeTable::Merge merge = merges_.find(at(i).id, at(at(i).next).id);
-    return Candidate{merge.rank, i, merge.id};
+    const std::int32_t left = at(i).id;
+    const std::int32_t right = at(at(i).next).id;
+    const MergeTable::Merge merge = merges_.find(left, right);
+    return Candidate{merge.rank, i, left, right, merge.id};
   };
   const auto offer = [&](std::int32_t i) {
     if (i < 0 || at(i).next < 0) return;
@@ -176,7 +195,7 @@ void Bpe::merge_long(Scratch& scratch) const {
     heap.pop_back();
     Symbol& symbol = at(best.position);
     // The pair may have changed since it was offered.
-    if (symbol.id < 0 || symbol.next < 0 || candidate_at(best.position).id != best.id) continue;
+    if (symbol.id != best.left || symbol.next < 0 || at(symbol.next).id != best.right) continue;
     Symbol& eaten = at(symbol.next);
     symbol.id = best.id;
     symbol.next = eaten.next;

@@ -31,12 +31,14 @@ class Bpe {
     struct Candidate {
       std::uint32_t rank;
       std::int32_t position;
+      std::int32_t left;  // the ids at the time of the offer
+      std::int32_t right;
       std::int32_t id;
     };
+    std::vector<std::int32_t> ids;
+    std::vector<MergeTable::Merge> merges;
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
-    std::vector<std::int32_t> ids;
-    std::vector<std::uint32_t> ranks;
   };
 
   /// Appends the ids of `word` (valid UTF-8, less than 2^31 bytes) to `ids`.

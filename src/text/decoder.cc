@@ -245,7 +245,7 @@ std::unique_ptr<DecodeStage> read_stage(const JsonNode& node, bool fused) {
     if (fused) fail(node.where(), "ByteFallback behind Fuse or ByteLevel is not supported");
     return std::make_unique<ByteFallback>();
   }
-  fail(node.require("type").where(), "decoder \"{}\" is not supported", type);
+  fail(node.require("type").where(), "decoder {} is not supported", in_quotes(type));
 }
 
 }  // namespace

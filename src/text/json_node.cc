@@ -19,12 +19,15 @@ JsonNode JsonNode::require(const std::string& key) const {
   return {*member, file_, path};
 }
 
-std::vector<JsonNode> JsonNode::items() const {
+std::size_t JsonNode::size() const {
   if (!is_array()) fail(where(), "must be an array, is {}", value_->type_name());
+  return value_->size();
+}
+
+std::vector<JsonNode> JsonNode::items() const {
   std::vector<JsonNode> nodes;
-  nodes.reserve(value_->size());
-  for (std::size_t i = 0; i < value_->size(); ++i)
-    nodes.emplace_back((*value_)[i], file_, fmt::format("{}[{}]", path_, i));
+  nodes.reserve(size());
+  for (std::size_t i = 0; i < size(); ++i) nodes.push_back(at(i));
   return nodes;
 }
 

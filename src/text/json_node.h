@@ -30,7 +30,10 @@ class JsonNode {
   bool has(const std::string& key) const;
   /// The member `key`, which must be there.
   JsonNode require(const std::string& key) const;
+  /// The elements of this array.
   std::vector<JsonNode> items() const;
+  std::size_t size() const;
+  JsonNode at(std::size_t index) const { return {(*value_)[index], file_, fmt::format("{}[{}]", path_, index)}; }
 
   const std::string& string() const;
   bool boolean() const;

@@ -18,10 +18,8 @@ class MergeTable {
 
   /// An empty table with room for `count` merges.
   explicit MergeTable(std::size_t count) {
-    std::size_t slots = 16;
-    while (slots < 2 * count) slots *= 2;
-    slots_.resize(slots);
-    mask_ = slots - 1;
+    while ((std::size_t{1} << bits_) < 2 * count) ++bits_;
+    slots_.resize(std::size_t{1} << bits_);
   }
 
   /// Later merges of the same pair replace earlier ones. At most `count` different pairs.
@@ -47,13 +45,13 @@ class MergeTable {
   }
 
   std::size_t place_of(std::uint64_t key) const {
-    std::size_t place = (key * 0x9E3779B97F4A7C15u >> 20) & mask_;
-    while (slots_[place].key != key && slots_[place].key != no_key) place = (place + 1) & mask_;
+    std::size_t place = key * 0x9E3779B97F4A7C15u >> (64 - bits_);  // the top bits depend on both ids
+    while (slots_[place].key != key && slots_[place].key != no_key) place = (place + 1) & (slots_.size() - 1);
     return place;
   }
 
+  int bits_ = 4;  // of a slot's number
   std::vector<Slot> slots_;
-  std::size_t mask_ = 0;
 };
 
 }  // namespace pergola

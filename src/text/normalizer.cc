@@ -19,22 +19,72 @@ bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
+// Appends `text` in the normal form that the options of utf8proc ask for.
+void append_normalized(std::string& out, std::string_view text, unsigned options) {
+  utf8proc_uint8_t* result = nullptr;
+  const auto size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &result, static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  if (size < 0) throw std::bad_alloc();  // the text is valid UTF-8, so memory is all that can be missing
+  out.append(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
+}
+
 class UnicodeForm : public Normalizer {
  public:
-  explicit UnicodeForm(unsigned options) : options_(static_cast<utf8proc_option_t>(options)) {}
+  explicit UnicodeForm(unsigned options) : options_(options) {}
 
   void apply(std::string& text, bool&) const override {
     if (is_ascii(text)) return;  // ASCII is in every normal form
-    utf8proc_uint8_t* result = nullptr;
-    const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                   static_cast<utf8proc_ssize_t>(text.size()), &result, options_);
-    const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-    if (size < 0) throw std::bad_alloc();  // the text is valid UTF-8, so memory is all that can be missing
-    text.assign(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
+    std::string out;
+    append_normalized(out, text, options_);
+    text = std::move(out);
   }
 
  private:
-  utf8proc_option_t options_;
+  unsigned options_;
+};
+
+// NFC changes little of most texts, so it looks only at the stretches that it could change.
+class ComposedForm : public Normalizer {
+ public:
+  void apply(std::string& text, bool&) const override {
+    std::string out;
+    std::size_t done = 0;       // what is before is in `out`
+    std::size_t character = 0;  // start of the last character
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t start = at;
+      if (is_inert(utf8_next(text, at))) {
+        character = start;
+        continue;
+      }
+      // It may combine with the character before it, and with what follows up to the next one that combines with
+      // nothing before it.
+      while (at < text.size()) {
+        std::size_t next = at;
+        if (is_inert(utf8_next(text, next))) break;
+        at = next;
+      }
+      out.append(text, done, character - done);
+      append_normalized(out, std::string_view(text).substr(character, at - character),
+                        UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+      done = character = at;
+    }
+    if (done == 0) return;
+    out.append(text, done);
+    text = std::move(out);
+  }
+
+ private:
+  // Whether the character stays what it is whatever is before it. (Letters below U+0300 combine with marks behind
+  // them.)
+  static bool is_inert(char32_t c) {
+    if (c < 0x300) return true;
+    if ((c >= 0x1100 && c < 0x1200) || (c >= 0xAC00 && c < 0xD800)) return false;  // Hangul is composed by arithmetic
+    const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+    return property->combining_class == 0 && property->decomp_seqindex == UINT16_MAX &&
+           property->comb_index == UINT16_MAX;
+  }
 };
 
 class Lowercase : public Normalizer {
@@ -144,7 +194,7 @@ class NormalizerSequence : public Normalizer {
 
 std::unique_ptr<Normalizer> read_normalizer(const JsonNode& node) {
   const std::string& type = node.require("type").string();
-  if (type == "NFC") return std::make_unique<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  if (type == "NFC") return std::make_unique<ComposedForm>();
   if (type == "NFD") return std::make_unique<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
@@ -161,7 +211,7 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonNode& node) {
     for (const JsonNode& part : node.require("normalizers").items()) parts.push_back(read_normalizer(part));
     return std::make_unique<NormalizerSequence>(std::move(parts));
   }
-  fail(node.require("type").where(), "normalizer \"{}\" is not supported", type);
+  fail(node.require("type").where(), "normalizer {} is not supported", in_quotes(type));
 }
 
 }  // namespace pergola

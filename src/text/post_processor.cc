@@ -1,5 +1,6 @@
 #include "text/post_processor.h"
 
+#include "text/utf8.h"
 #include "text/vocabulary.h"
 
 namespace pergola {
@@ -38,7 +39,7 @@ SpecialFrame read_post_processor(const JsonNode& node) {
     }
     return all;
   }
-  fail(node.require("type").where(), "post-processor \"{}\" is not supported", type);
+  fail(node.require("type").where(), "post-processor {} is not supported", in_quotes(type));
 }
 
 }  // namespace pergola

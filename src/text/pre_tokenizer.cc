@@ -150,7 +150,7 @@ SplitBehavior read_behavior(const JsonNode& node) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  fail(node.where(), "split behavior \"{}\" is not known", name);
+  fail(node.where(), "split behavior {} is not known", in_quotes(name));
 }
 
 std::unique_ptr<PreTokenizer> read_digits(const JsonNode& node) {
@@ -199,7 +199,7 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonNode& node) {
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<SplitAtCharacters>(is_white_space, SplitBehavior::removed);
   if (type == "CharDelimiterSplit") return read_delimiter(node);
-  fail(node.require("type").where(), "pre-tokenizer \"{}\" is not supported", type);
+  fail(node.require("type").where(), "pre-tokenizer {} is not supported", in_quotes(type));
 }
 
 PrependScheme read_prepend_scheme(const JsonNode& node) {
@@ -209,12 +209,13 @@ PrependScheme read_prepend_scheme(const JsonNode& node) {
   if (scheme.string() == "always") return PrependScheme::always;
   if (scheme.string() == "first") return PrependScheme::first;
   if (scheme.string() == "never") return PrependScheme::never;
-  fail(scheme.where(), "prepend scheme \"{}\" is not known", scheme.string());
+  fail(scheme.where(), "prepend scheme {} is not known", in_quotes(scheme.string()));
 }
 
 std::string read_character(const JsonNode& node) {
   const std::string& text = node.string();
-  if (text.empty() || utf8_length(text[0]) != text.size()) fail(node.where(), "must be one character, is \"{}\"", text);
+  if (text.empty() || utf8_length(text[0]) != text.size())
+    fail(node.where(), "must be one character, is {}", in_quotes(text));
   return text;
 }
 

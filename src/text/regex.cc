@@ -15,6 +15,7 @@ namespace {
 // Steps that one match may take: a hundred times what any tokenizer's pattern needs on a long word, about a second at
 // the worst.
 constexpr std::uint32_t match_limit = 20'000'000;
+constexpr std::size_t longest_pattern = 16 * 1024;  // those in use have a few hundred bytes
 constexpr std::size_t jit_stack_least = 32 * 1024;
 constexpr std::size_t jit_stack_most = 8 * 1024 * 1024;
 
@@ -59,6 +60,9 @@ struct Regex::Program {
 };
 
 Regex::Regex(std::string_view pattern, const Where& where) {
+  if (pattern.size() > longest_pattern) {
+    fail(where, "regular expression has {} bytes, more than {}", pattern.size(), longest_pattern);
+  }
   const std::string translated = translate_regex(pattern, where);
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -67,7 +71,7 @@ Regex::Regex(std::string_view pattern, const Where& where) {
   program->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                                     nullptr));
-  if (!program->code) fail(where, "regular expression \"{}\" does not compile: {}", pattern, message_of(error));
+  if (!program->code) fail(where, "regular expression {} does not compile: {}", in_quotes(pattern), message_of(error));
   pcre2_jit_compile(program->code.get(), PCRE2_JIT_COMPLETE);  // where it is not available the interpreter runs
   program_ = std::move(program);
 }

@@ -17,7 +17,8 @@ constexpr std::string_view white_space = R"(\x09-\x0d\x{85}\p{Z})";
 // What Oniguruma calls a word character; PCRE2 leaves out marks and connectors.
 constexpr std::string_view word =
     R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
-// Outside of classes Oniguruma looks up the characters below 256 in another table, where superscripts and fractions are word characters too.
+// Outside of classes Oniguruma looks up the characters below 256 in another table, where superscripts and fractions are
+// word characters too.
 const std::string word_alone = std::string(word) + R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view hex_digit = "0-9A-Fa-f";
 
@@ -171,7 +172,7 @@ class Translator {
     return pattern_[at_++];
   }
   [[noreturn]] void refuse(const std::string& why) const {
-    fail(where_, "regular expression \"{}\" {}", pattern_, why);
+    fail(where_, "regular expression {} {}", in_quotes(pattern_), why);
   }
 
   // One element outside of classes: an atom, a quantifier, a parenthesis or a bar.

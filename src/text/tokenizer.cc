@@ -57,7 +57,7 @@ std::optional<std::int32_t> read_token_name(const JsonNode& root, const char* ke
   const JsonNode node = root.require(key);
   const std::string& content = node.is_object() ? node.require("content").string() : node.string();
   const auto id = tokenizer.id_of(content);
-  if (!id) fail(node.where(), "token \"{}\" is not in tokenizer.json", content);
+  if (!id) fail(node.where(), "token {} is not in tokenizer.json", in_quotes(content));
   return id;
 }
 

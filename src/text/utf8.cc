@@ -106,4 +106,14 @@ void append_lossy_utf8(std::string& out, std::string_view text) {
   }
 }
 
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t longest = 60;
+  std::size_t end = text.size();
+  if (end > longest) {
+    end = longest;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0u) == 0x80u) --end;
+  }
+  return '"' + std::string(text.substr(0, end)) + (end < text.size() ? "..." : "") + '"';
+}
+
 }  // namespace pergola

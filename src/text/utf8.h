@@ -37,6 +37,9 @@ bool is_valid_utf8(std::string_view text);
 /// Rust's lossy conversion follow.
 void append_lossy_utf8(std::string& out, std::string_view text);
 
+/// The start of `text` in quotes, for messages about a user's input.
+std::string in_quotes(std::string_view text);
+
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
 }  // namespace pergola

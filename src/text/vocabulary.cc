@@ -5,6 +5,17 @@
 #include "text/utf8.h"
 
 namespace pergola {
+namespace {
+
+std::int64_t read_id(const nlohmann::json& value, const std::string& piece, const Where& where) {
+  // The place of a value is only spelled out where it is needed: there are a quarter of a million of them.
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() < static_cast<std::uint64_t>(max_token_ids)) {
+    return value.get<std::int64_t>();
+  }
+  return JsonNode(value, where.file, where.field + "." + piece).integer(0, max_token_ids - 1);
+}
+
+}  // namespace
 
 Vocabulary::Vocabulary(const JsonNode& node) : characters_(basic_plane, -1) {
   if (!node.is_object()) fail(node.where(), "must be an object of piece: id, is {}", node.json().type_name());
@@ -12,8 +23,7 @@ Vocabulary::Vocabulary(const JsonNode& node) : characters_(basic_plane, -1) {
   std::int64_t largest = -1;
   for (const auto& [piece, value] : node.json().items()) {
     bytes += piece.size();
-    const Where where = {.file = node.where().file, .field = node.where().field};
-    largest = std::max(largest, JsonNode(value, where.file, where.field + "." + piece).integer(0, max_token_ids - 1));
+    largest = std::max(largest, read_id(value, piece, node.where()));
   }
   if (largest < 0) fail(node.where(), "has no pieces");
 
@@ -25,7 +35,8 @@ Vocabulary::Vocabulary(const JsonNode& node) : characters_(basic_plane, -1) {
     const std::string_view stored(storage_.data() + storage_.size(), piece.size());
     storage_.insert(storage_.end(), piece.begin(), piece.end());
     std::string_view& place = pieces_[static_cast<std::size_t>(id)];
-    if (place.data() != nullptr) fail(node.where(), "gives id {} to both \"{}\" and \"{}\"", id, place, piece);
+    if (place.data() != nullptr)
+      fail(node.where(), "gives id {} to both {} and {}", id, in_quotes(place), in_quotes(piece));
     place = stored;
     ids_.emplace(stored, id);
     if (piece.empty() || utf8_length(piece[0]) != piece.size()) continue;
