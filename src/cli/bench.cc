@@ -71,7 +71,7 @@ nlohmann::ordered_json to_json(const Benchmark& result, const Engine& engine, co
 }
 
 int act(const Arguments& arguments) {
-  const auto engine = load_engine(arguments.model, benchmark_context(arguments.options), 1);
+  const auto engine = load_engine(arguments.model, benchmark_context(arguments.options), LogitsOf::last_token);
   const Benchmark result = run_benchmark(*engine, arguments.options, show_progress());
   if (arguments.json) {
     write_output(to_json(result, *engine, arguments).dump(2) + "\n");

@@ -22,7 +22,7 @@ struct Arguments {
 
 int act(const Arguments& arguments) {
   const LogitsFile reference(arguments.reference);
-  const auto engine = load_engine(arguments.model, reference.positions(), 0);
+  const auto engine = load_engine(arguments.model, reference.positions(), LogitsOf::every_token);
   const Comparison result = compare(*engine, reference, show_progress());
   if (arguments.json) {
     const nlohmann::ordered_json json{{"kl_mean", result.kl_mean},     {"kl_ci", {result.kl_ci.low, result.kl_ci.high}},

@@ -19,7 +19,7 @@ struct Arguments {
 
 int act(const Arguments& arguments) {
   const TokenFile tokens(arguments.tokens);
-  const auto engine = load_engine(arguments.model, tokens.length(), 0);
+  const auto engine = load_engine(arguments.model, tokens.length(), LogitsOf::every_token);
   write_logits(*engine, tokens, arguments.output, show_progress());
   message("wrote the logits of {} windows of {} tokens to {}", tokens.windows(), tokens.length(), arguments.output);
   return 0;

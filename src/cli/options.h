@@ -27,8 +27,11 @@ void add_model_options(CLI::App& command, ModelArguments& arguments);
 /// The parsed options in the engine's terms. Throws Error for a size that is not one.
 EngineOptions engine_options(const ModelArguments& arguments);
 
-/// Opens a model, says on standard error what it will take, and loads it with a progress bar. `logit_rows` is the most
-/// rows of a step whose logits are wanted; 0: all.
-std::unique_ptr<Engine> load_engine(const ModelArguments& arguments, std::int64_t context, std::int64_t logit_rows);
+/// Whose logits a command looks at.
+enum class LogitsOf : std::uint8_t { last_token, every_token };
+
+/// Opens a model, says on standard error what it will take, and loads it with a progress bar. `context` 0 is the
+/// default.
+std::unique_ptr<Engine> load_engine(const ModelArguments& arguments, std::int64_t context, LogitsOf wants);
 
 }  // namespace pergola

@@ -24,7 +24,7 @@ struct Arguments {
 
 int act(const Arguments& arguments) {
   const std::string text = read_text_file(arguments.text_file);
-  const auto engine = load_engine(arguments.model, arguments.options.window, 0);
+  const auto engine = load_engine(arguments.model, arguments.options.window, LogitsOf::every_token);
   const std::vector<std::int32_t> tokens = Tokenizer::load(arguments.model.folder).encode(text, true);
   const PerplexityResult result = perplexity(*engine, tokens, arguments.options, show_progress());
   if (arguments.json) {

@@ -35,7 +35,7 @@ struct Arguments {
 class Writer {
  public:
   explicit Writer(const Arguments& arguments)
-      : engine_(load_engine(arguments.model, arguments.context, 1)),
+      : engine_(load_engine(arguments.model, arguments.context, LogitsOf::last_token)),
         tokenizer_(Tokenizer::load(arguments.model.folder)) {
     const GenerationConfig generation = load_generation_config(arguments.model.folder, engine_->checkpoint().config());
     request_.max_tokens = arguments.max_tokens;

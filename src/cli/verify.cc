@@ -3,9 +3,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "backend/cpu/verify_kernels.h"
+#include "base/cpu_features.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/console.h"
@@ -24,11 +27,13 @@ struct Arguments {
 
 /// Everything that `verify` ran.
 struct Verification {
+  std::vector<KernelCheck> kernels;  ///< of the cpu backend
   std::vector<OperationCheck> operations;
   std::optional<ModelCheck> model;
 
   std::int64_t misses() const {
     std::int64_t count = model && !model->passed() ? 1 : 0;
+    for (const KernelCheck& check : kernels) count += check.passed ? 0 : 1;
     for (const OperationCheck& check : operations) count += check.passed() ? 0 : 1;
     return count;
   }
@@ -39,6 +44,10 @@ Verification verify(const Arguments& arguments) {
   Verification result;
   BackendOptions device = options.device;
   device.max_rows = kCheckRows;
+  if (options.backend == "cpu") {
+    const Isa cap = isa_from_name(device.isa).value_or(Isa::amx);  // "auto": as wide as the processor goes
+    result.kernels = verify_linear_kernels({.cap = cap}, show_progress());
+  }
   message("checking the operations of the {} backend", options.backend);
   result.operations = check_operations(*open_backend(options.backend, device), *open_backend("reference", device));
   if (!arguments.model.folder.empty()) {
@@ -48,13 +57,51 @@ Verification verify(const Arguments& arguments) {
   return result;
 }
 
+/// One line for all shapes of an instruction set, kind of weight, kernel and row count: the worst error, the best
+/// speed.
+Table kernel_table(const std::vector<KernelCheck>& checks) {
+  struct Line {
+    std::int64_t shapes = 0;
+    double error = 0;
+    double tolerance = 0;
+    double weights_per_second = 0;
+    bool passed = true;
+  };
+  std::vector<std::string> order;
+  std::map<std::string, std::pair<const KernelCheck*, Line>> lines;
+  for (const KernelCheck& check : checks) {
+    const std::string key =
+        fmt::format("{} {} {} {} {} {}", check.isa, check.precision, check.path, check.weight, check.bits, check.rows);
+    auto [entry, is_new] = lines.try_emplace(key, &check, Line{});
+    if (is_new) order.push_back(key);
+    Line& line = entry->second.second;
+    ++line.shapes;
+    line.error = std::max(line.error, check.error);
+    line.tolerance = check.tolerance;
+    line.weights_per_second = std::max(line.weights_per_second, check.weights_per_second);
+    line.passed = line.passed && check.passed;
+  }
+  Table table(
+      {"ISA", "precision", "kernel", "weights", "K", "rows", "shapes", "worst error", "tolerance", "Gw/s", "result"});
+  for (const std::string& key : order) {
+    const auto& [check, line] = lines.at(key);
+    table.add({check->isa, check->precision, check->path, check->weight,
+               check->bits > 0 ? std::to_string(check->bits) : "", std::to_string(check->rows),
+               std::to_string(line.shapes), fmt::format("{:.2g}", line.error), fmt::format("{:.2g}", line.tolerance),
+               line.weights_per_second > 0 ? fmt::format("{:.2f}", line.weights_per_second * 1e-9) : "",
+               line.passed ? "ok" : "MISS"});
+  }
+  return table;
+}
+
 std::string report(const Verification& result) {
-  Table table({"operation", "shape", "error", "tolerance", "time", ""});
+  Table table({"operation", "shape", "error", "tolerance", "time", "result"});
   for (const OperationCheck& check : result.operations) {
     table.add({check.operation, check.shape, fmt::format("{:.2g}", check.error), fmt::format("{:.2g}", check.tolerance),
                human_seconds(check.seconds), check.passed() ? "ok" : "MISS"});
   }
-  std::string text = table.text();
+  std::string text = result.kernels.empty() ? "" : kernel_table(result.kernels).text() + "\n";
+  text += table.text();
   if (result.model) {
     const ModelCheck& model = *result.model;
     text += fmt::format(
@@ -67,7 +114,23 @@ std::string report(const Verification& result) {
 }
 
 nlohmann::ordered_json to_json(const Verification& result) {
-  nlohmann::ordered_json json{{"misses", result.misses()}, {"operations", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json{{"misses", result.misses()},
+                              {"kernels", nlohmann::ordered_json::array()},
+                              {"operations", nlohmann::ordered_json::array()}};
+  for (const KernelCheck& check : result.kernels) {
+    json["kernels"].push_back({{"isa", check.isa},
+                               {"precision", check.precision},
+                               {"kernel", check.path},
+                               {"weight", check.weight},
+                               {"bits", check.bits},
+                               {"rows", check.rows},
+                               {"in_features", check.in_features},
+                               {"out_features", check.out_features},
+                               {"error", check.error},
+                               {"tolerance", check.tolerance},
+                               {"weights_per_second", check.weights_per_second},
+                               {"passed", check.passed}});
+  }
   for (const OperationCheck& check : result.operations) {
     json["operations"].push_back({{"operation", check.operation},
                                   {"shape", check.shape},
@@ -107,7 +170,9 @@ void add_verify(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "Print JSON");
   command->footer(R"(
-Exit code 1 when a result is beyond the tolerance that docs/numerics.md gives.
+On the cpu backend every linear kernel is run: instruction set x codebook x K x rows x shapes, with its error and speed
+(the table has the worst and the best of all shapes, --json every single run). Then every operation of the backend,
+and with MODEL a whole model, against the reference backend. Exit code 1 when a result is beyond the tolerance that docs/numerics.md gives.
 
 Examples:
   pergola verify

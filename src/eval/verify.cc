@@ -1,5 +1,6 @@
 #include "eval/verify.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <random>

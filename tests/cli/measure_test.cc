@@ -180,6 +180,25 @@ TEST(Devices, ListsTheReference) {
   EXPECT_TRUE(found) << result;
 }
 
+TEST(Verify, EveryKernelAndOperationOfThisMachine) {
+  const json result = json_of(pergola({"verify", kStory, "-n", "16", "--json"}));
+  EXPECT_EQ(result.at("misses"), 0);
+  EXPECT_GT(result.at("kernels").size(), 100u);
+  EXPECT_GT(result.at("operations").size(), 50u);
+  EXPECT_TRUE(result.at("model").at("passed").get<bool>());
+  const json& kernel = result.at("kernels")[0];
+  for (const std::string field :
+       {"isa", "kernel", "weight", "bits", "rows", "error", "tolerance", "weights_per_second", "passed"}) {
+    EXPECT_TRUE(kernel.contains(field)) << field;
+  }
+}
+
+TEST(Verify, TableOfTheReference) {
+  const Outcome outcome = pergola({"verify", "--backend", "reference"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("delta_net"), HasSubstr("all within tolerance")));
+}
+
 TEST(Interrupt, EndsAMeasurementWithoutAResult) {
   const TempFolder folder;
   std::string text;

@@ -74,6 +74,16 @@ TEST(Run, FirstInterruptEndsTheTextCleanly) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("interrupted"), HasSubstr("tokens/s")));
 }
 
+TEST(Run, AsksOnATerminalUntilTheEndOfInput) {
+  const Outcome outcome =
+      pergola(run_story({"-n", "3", "--greedy"}), {.input = "Once upon\nThe king\n\x04", .terminal_input = true});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome first = pergola(run_story({"-n", "3", "--greedy", "-p", "Once upon"}));
+  const Outcome second = pergola(run_story({"-n", "3", "--greedy", "-p", "The king"}));
+  EXPECT_EQ(outcome.out, first.out + second.out);
+  EXPECT_THAT(outcome.err, HasSubstr("> "));
+}
+
 TEST(Run, BadInputs) {
   const TempFolder folder;
   expect_one_sentence(pergola({"run", folder.path(), "--backend", "reference", "-p", "A"}), "config.json");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 namespace pergola::testing {
@@ -33,6 +34,16 @@ struct Pipe {
     write_end = -1;
   }
 };
+
+/// Turns the input pipe into a terminal's two ends.
+void open_terminal(Pipe& pipe) {
+  pipe.close_write();
+  ::close(pipe.read_end);
+  pipe.write_end = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ::grantpt(pipe.write_end);
+  ::unlockpt(pipe.write_end);
+  pipe.read_end = ::open(::ptsname(pipe.write_end), O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
 
 /// In the child: only calls that are safe after fork.
 [[noreturn]] void become_process(char* const* words, int in, int out, int err, const RunOptions& options) {
@@ -65,6 +76,7 @@ Outcome run_process(const std::vector<std::string>& command, const RunOptions& o
   words.push_back(nullptr);
 
   Pipe in, out, err;
+  if (options.terminal_input) open_terminal(in);
   const pid_t child = ::fork();
   if (child == 0) become_process(words.data(), in.read_end, out.write_end, err.write_end, options);
   out.close_write();
@@ -72,7 +84,7 @@ Outcome run_process(const std::vector<std::string>& command, const RunOptions& o
   // Inputs of these tests are far below a pipe's buffer, so that this cannot block.
   if (!options.input.empty() && ::write(in.write_end, options.input.data(), options.input.size()) < 0)
     ADD_FAILURE() << std::strerror(errno);
-  in.close_write();
+  if (!options.terminal_input) in.close_write();  // a terminal that hangs up would signal the program
 
   Outcome outcome;
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;

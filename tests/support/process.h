@@ -22,6 +22,7 @@ struct Outcome {
 /// How a run differs from the usual.
 struct RunOptions {
   std::string input;                      ///< on standard input
+  bool terminal_input = false;            ///< standard input is a terminal on which `input` is typed
   std::optional<std::string> out_path;    ///< where standard output goes instead of into `out`
   std::optional<rlim_t> file_size_limit;  ///< RLIMIT_FSIZE
   /// Signals to send: each after the given text appeared on standard output.
