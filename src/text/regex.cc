@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <new>
 
 #include "text/regex_syntax.h"
@@ -12,12 +14,13 @@
 namespace pergola {
 namespace {
 
-// Steps that one match may take: a hundred times what any tokenizer's pattern needs on a long word, about a second at
-// the worst.
-constexpr std::uint32_t match_limit = 20'000'000;
+// Steps that one match may take: some to begin with and some for each byte, because going through a long run of spaces
+// and back is a step each way.
+constexpr std::uint64_t match_steps = 1'000'000;
+constexpr std::uint64_t match_steps_per_byte = 16;
 constexpr std::size_t longest_pattern = 16 * 1024;  // those in use have a few hundred bytes
 constexpr std::size_t jit_stack_least = 32 * 1024;
-constexpr std::size_t jit_stack_most = 8 * 1024 * 1024;
+constexpr std::size_t jit_stack_most = 64 * 1024 * 1024;  // reserved, used when a match needs it
 
 template <auto release>
 struct Release {
@@ -36,7 +39,6 @@ struct MatchSpace {
 
   MatchSpace() {
     if (!data || !context || !stack) throw std::bad_alloc();
-    pcre2_set_match_limit(context.get(), match_limit);
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
 
@@ -80,6 +82,8 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   std::string older;
   if (has_additions(text)) text = older = without_additions(text);
   MatchSpace& space = MatchSpace::of_thread();
+  const std::uint64_t steps = match_steps + match_steps_per_byte * text.size();
+  pcre2_set_match_limit(space.context.get(), static_cast<std::uint32_t>(std::min<std::uint64_t>(steps, UINT32_MAX)));
   const pcre2_code* code = program_->code.get();
   const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(space.data.get());
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
