@@ -147,7 +147,7 @@ DenseView Checkpoint::dense_linear(std::string_view key, std::int64_t in, std::i
   return {entry.dtype, out, in, entry.bytes.first(static_cast<std::size_t>(out * in) * size_of(entry.dtype))};
 }
 
-LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_t out, MarkerCheck check) const {
+LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_t out) const {
   assert(in > 0 && out > 0);
   LinearView view{.name = std::string(key), .in_features = in, .out_features = out};
   std::int64_t stored_out = out;
@@ -156,7 +156,6 @@ LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_
     view.weight = dense_linear(key, in, out);
   } else {
     const TrellisTensors parts = find_trellis(tensors_, key);
-    if (check == MarkerCheck::read) check_marker(tensors_, parts);
     const Where where{.file = tensors_.path_of(*trellis).string(), .tensor = trellis->name};
     if (find(view.name + ".weight") != nullptr)
       fail(where, "there is also a dense {}.weight; which one holds is not clear", key);
@@ -182,6 +181,20 @@ LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_
     view.bias = DenseView{bias->dtype, 1, out, bias->bytes.first(static_cast<std::size_t>(out) * size_of(bias->dtype))};
   }
   return view;
+}
+
+void Checkpoint::check_marker(const LinearView& linear) const {
+  const TrellisView* trellis = linear.trellis();
+  if (trellis == nullptr || trellis->codebook == Codebook::three_inst) return;
+  const TensorEntry& marker = require(fmt::format("{}.{}", linear.name, name_of(trellis->codebook)));
+  std::uint32_t value = 0;
+  std::memcpy(&value, marker.bytes.data(), sizeof(value));
+  const std::uint32_t expected = trellis->codebook == Codebook::mcg ? kMcgMultiplier : kMul1Multiplier;
+  if (value != expected) {
+    fail({.file = tensors_.path_of(marker).string(), .tensor = marker.name, .offset = marker.offset},
+         "multiplier {:#010x} is not the {:#010x} of codebook {}; experimental codebooks are not supported", value,
+         expected, name_of(trellis->codebook));
+  }
 }
 
 LinearView Checkpoint::fused_expert(std::string_view tensor, std::int64_t expert, std::int64_t first_row,

@@ -14,10 +14,6 @@
 
 namespace pergola {
 
-/// Whether Checkpoint::linear reads the value of a codebook marker. A page of the file is touched for it: right before
-/// the weights are read, but not for plans that are made from headers alone.
-enum class MarkerCheck : std::uint8_t { read, skip };
-
 /// A model folder: its configuration and every tensor of every *.safetensors file in it. Reading one maps the files and
 /// parses their headers; tensor data is touched only by who uses it. What tensors are is taken from the tensors alone:
 /// an index file and every bit width in JSON are advisory and are not read.
@@ -53,9 +49,13 @@ class Checkpoint {
   /// `key`.weight [out, in]; with `key`.bias if it is there. A trellis may be padded to the next multiple of 128 in
   /// both widths, a dense weight in its rows; outputs beyond the logical width are cut. Legacy sign words (su, sv) are
   /// expanded once into storage of this object. Throws Error naming the tensor for everything that docs/exl3.md calls
-  /// invalid.
-  LinearView linear(std::string_view key, std::int64_t in, std::int64_t out,
-                    MarkerCheck check = MarkerCheck::read) const;
+  /// invalid. Headers suffice for that, so a plan of 30,000 linears touches no page of their data; only the value of a
+  /// codebook marker is left to `check_marker`.
+  LinearView linear(std::string_view key, std::int64_t in, std::int64_t out) const;
+
+  /// Throws Error unless the codebook marker of this linear, if it has one, holds the multiplier of its codebook. To be
+  /// called before the linear's weights are used; best right before, since it reads a page beside them.
+  void check_marker(const LinearView& linear) const;
 
   /// Rows [first_row, first_row + rows) of one expert of a fused dense tensor [experts, all rows, in], such as
   /// `mlp.experts.gate_up_proj`. Throws Error for a missing tensor, another rank, width or element type, or indices out

@@ -1,7 +1,5 @@
 #include "format/trellis_tensors.h"
 
-#include <cstring>
-
 #include "base/error.h"
 
 namespace pergola {
@@ -58,10 +56,9 @@ class Finder {
     const TensorEntry* mcg = find(".mcg");
     const TensorEntry* mul1 = find(".mul1");
     if (mcg != nullptr && mul1 != nullptr) refuse(*linear.trellis, "both codebook markers, mcg and mul1, are present");
-    linear.marker = mcg != nullptr ? mcg : mul1;
-    if (linear.marker == nullptr) return;
+    if (mcg == nullptr && mul1 == nullptr) return;
     linear.codebook = mcg != nullptr ? Codebook::mcg : Codebook::mul1;
-    const TensorEntry& marker = *linear.marker;
+    const TensorEntry& marker = mcg != nullptr ? *mcg : *mul1;
     if ((marker.dtype != DType::i32 && marker.dtype != DType::u32) || marker.elements() != 1) {
       refuse(marker, "a codebook marker is one I32, not {} {}", name_of(marker.dtype), shape_text(marker.shape));
     }
@@ -99,20 +96,6 @@ TrellisTensors find_trellis(const TensorTable& tensors, std::string_view key) {
   finder.read_signs(".svh", ".sv", linear.out_features, linear.svh, linear.sv);
   finder.read_codebook(linear);
   return linear;
-}
-
-void check_marker(const TensorTable& tensors, const TrellisTensors& linear) {
-  if (linear.marker == nullptr) return;
-  std::uint32_t value = 0;
-  std::memcpy(&value, linear.marker->bytes.data(), sizeof(value));
-  const std::uint32_t expected = linear.codebook == Codebook::mcg ? kMcgMultiplier : kMul1Multiplier;
-  if (value != expected) {
-    fail({.file = tensors.path_of(*linear.marker).string(),
-          .tensor = linear.marker->name,
-          .offset = linear.marker->offset},
-         "multiplier {:#010x} is not the {:#010x} of codebook {}; experimental codebooks are not supported", value,
-         expected, name_of(linear.codebook));
-  }
 }
 
 std::string_view trellis_key(std::string_view name) {

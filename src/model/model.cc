@@ -65,6 +65,7 @@ void Model::bind(const ModelBlueprint& blueprint, const Checkpoint& checkpoint, 
   embedding_ = backend_.bind_embedding(blueprint.embedding);
   bound(stored_spans(blueprint.embedding));
   for (const LayerBlueprint& layer : blueprint.layers) {
+    for (const LinearView* linear : linears_of(layer)) checkpoint.check_marker(*linear);
     Layer& made = layers_.emplace_back();
     made.input_norm = parameters_.add(layer.input_norm, "a norm");
     made.post_norm = parameters_.add(layer.post_norm, "a norm");
@@ -73,6 +74,7 @@ void Model::bind(const ModelBlueprint& blueprint, const Checkpoint& checkpoint, 
     bound(stored_spans(layer));
   }
   final_norm_ = parameters_.add(blueprint.final_norm, "a norm");
+  checkpoint.check_marker(blueprint.head);
   head_ = std::make_unique<Head>(blueprint.head, backend_);
   bound(stored_spans(blueprint.head));
   allocate_activations();

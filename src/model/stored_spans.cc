@@ -4,40 +4,39 @@ namespace pergola {
 
 namespace {
 
-void collect(const LinearView& linear, StoredSpans& spans) {
-  if (linear.bias) spans.push_back(linear.bias->bytes);
-  if (const DenseView* dense = linear.dense()) {
-    spans.push_back(dense->bytes);
-  } else {
-    const TrellisView& trellis = *linear.trellis();
-    spans.insert(spans.end(), {trellis.trellis, trellis.suh, trellis.svh});
-  }
+using Linears = std::vector<const LinearView*>;
+
+void add(Linears& linears, std::initializer_list<const LinearView*> more) {
+  for (const LinearView* linear : more) linears.push_back(linear);
 }
 
-void collect(const MoeView::Expert& expert, StoredSpans& spans) {
-  for (const LinearView* linear : {&expert.gate, &expert.up, &expert.down}) collect(*linear, spans);
+void collect(const AttentionBlueprint& block, Linears& linears) {
+  add(linears, {&block.q, &block.k, &block.v, &block.o});
 }
 
-void collect(const AttentionBlueprint& block, StoredSpans& spans) {
-  for (const LinearView* linear : {&block.q, &block.k, &block.v, &block.o}) collect(*linear, spans);
+void collect(const DeltaNetBlueprint& block, Linears& linears) {
+  add(linears, {&block.qkv, &block.z, &block.b, &block.a, &block.out});
 }
 
-void collect(const DeltaNetBlueprint& block, StoredSpans& spans) {
-  for (const LinearView* linear : {&block.qkv, &block.z, &block.b, &block.a, &block.out}) collect(*linear, spans);
+void collect(const MlpBlueprint& block, Linears& linears) {
+  add(linears, {&block.gate, &block.up, &block.down});
 }
 
-void collect(const MlpBlueprint& block, StoredSpans& spans) {
-  for (const LinearView* linear : {&block.gate, &block.up, &block.down}) collect(*linear, spans);
-}
-
-void collect(const MoeView& moe, StoredSpans& spans) {
-  collect(moe.router, spans);
-  for (const MoeView::Expert& expert : moe.experts) collect(expert, spans);
-  if (moe.shared) collect(*moe.shared, spans);
-  if (moe.shared_gate) collect(*moe.shared_gate, spans);
+void collect(const MoeView& moe, Linears& linears) {
+  linears.push_back(&moe.router);
+  for (const MoeView::Expert& expert : moe.experts) add(linears, {&expert.gate, &expert.up, &expert.down});
+  if (moe.shared) add(linears, {&moe.shared->gate, &moe.shared->up, &moe.shared->down});
+  if (moe.shared_gate) linears.push_back(&*moe.shared_gate);
 }
 
 }  // namespace
+
+std::vector<const LinearView*> linears_of(const LayerBlueprint& layer) {
+  Linears linears;
+  std::visit([&](const auto& block) { collect(block, linears); }, layer.mixer);
+  std::visit([&](const auto& block) { collect(block, linears); }, layer.feed_forward);
+  return linears;
+}
 
 StoredSpans stored_spans(const DenseView& view) {
   return {view.bytes};
@@ -45,14 +44,22 @@ StoredSpans stored_spans(const DenseView& view) {
 
 StoredSpans stored_spans(const LinearView& linear) {
   StoredSpans spans;
-  collect(linear, spans);
+  if (linear.bias) spans.push_back(linear.bias->bytes);
+  if (const DenseView* dense = linear.dense()) {
+    spans.push_back(dense->bytes);
+  } else {
+    const TrellisView& trellis = *linear.trellis();
+    spans.insert(spans.end(), {trellis.trellis, trellis.suh, trellis.svh});
+  }
   return spans;
 }
 
 StoredSpans stored_spans(const LayerBlueprint& layer) {
   StoredSpans spans;
-  std::visit([&](const auto& block) { collect(block, spans); }, layer.mixer);
-  std::visit([&](const auto& block) { collect(block, spans); }, layer.feed_forward);
+  for (const LinearView* linear : linears_of(layer)) {
+    const StoredSpans more = stored_spans(*linear);
+    spans.insert(spans.end(), more.begin(), more.end());
+  }
   return spans;
 }
 

@@ -9,6 +9,9 @@
 
 namespace pergola {
 
+/// Every linear of the layer's blocks.
+std::vector<const LinearView*> linears_of(const LayerBlueprint& layer);
+
 /// Where the weights of a part of a model lie in the mapped files.
 using StoredSpans = std::vector<std::span<const std::byte>>;
 

@@ -42,7 +42,7 @@ class Folder {
 std::string refusal_of_linear(const std::function<void(TensorWriter&)>& fill) {
   const Folder folder(fill);
   const Checkpoint checkpoint(folder.path());
-  return refusal(1000, [&] { checkpoint.linear("p", 128, 256); });
+  return refusal(1000, [&] { checkpoint.check_marker(checkpoint.linear("p", 128, 256)); });
 }
 
 std::string zeros(std::size_t bytes) {
@@ -108,6 +108,7 @@ TEST(Checkpoint, BitsAndCodebookComeFromEachTensor) {
       ASSERT_NE(linear.trellis(), nullptr);
       EXPECT_EQ(linear.trellis()->bits, bits);
       EXPECT_EQ(linear.trellis()->codebook, codebook);
+      EXPECT_NO_THROW(checkpoint.check_marker(linear));
       EXPECT_EQ(linear.trellis()->in_features, 256);
       EXPECT_EQ(linear.trellis()->out_features, 384);
       EXPECT_EQ(linear.trellis()->trellis.size(), 256u * 384 * bits / 8);
@@ -334,16 +335,6 @@ TEST(CheckpointRefuses, AmbiguousOrAbsentLinears) {
                 writer.add_trellis("p.0", 128, 128, 2, Codebook::mul1);
               }),
               HasSubstr("there is a trellis below it, p.0"));
-}
-
-TEST(Checkpoint, MarkersAreNotReadForPlans) {
-  const Folder folder([](TensorWriter& writer) {
-    add_parts(writer);
-    writer.add("p.mul1", DType::i32, {}, zeros(4));
-  });
-  const Checkpoint checkpoint(folder.path());
-  EXPECT_EQ(checkpoint.linear("p", 128, 256, MarkerCheck::skip).trellis()->codebook, Codebook::mul1);
-  EXPECT_THROW(checkpoint.linear("p", 128, 256), Error);
 }
 
 TEST(Checkpoint, DamagedLinearsAreNotTakenForAbsentOnes) {
