@@ -12,7 +12,7 @@ endif()
 set(PERGOLA_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
 set(PERGOLA_AVXVNNI_FLAGS ${PERGOLA_AVX2_FLAGS} -mavxvnni)
 # GCC 12 reports its own AVX-512 intrinsics as uninitialised (bug 105593).
-set(PERGOLA_AVX512_FLAGS -Wno-maybe-uninitialized -Wno-uninitialized ${PERGOLA_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx512vnni -mavx512vbmi -mavx512vbmi2)
+set(PERGOLA_AVX512_FLAGS -Wno-maybe-uninitialized -Wno-uninitialized ${PERGOLA_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx512vnni -mavx512vbmi -mavx512vbmi2 -mgfni)
 set(PERGOLA_AVX512FP16_FLAGS ${PERGOLA_AVX512_FLAGS} -mavx512fp16)
 set(PERGOLA_AMX_FLAGS ${PERGOLA_AVX512_FLAGS} -mavx512fp16 -mamx-tile -mamx-int8 -mamx-bf16)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

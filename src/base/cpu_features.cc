@@ -53,7 +53,8 @@ void detect_levels(CpuFeatures& features) {
   features.best = Isa::avx2;
   features.avx_vnni = bit(leaf7_1.eax, 4);
   const bool avx512 = zmm && bit(leaf7.ebx, 16) && bit(leaf7.ebx, 17) && bit(leaf7.ebx, 28) && bit(leaf7.ebx, 30) &&
-                      bit(leaf7.ebx, 31) && bit(leaf7.ecx, 1) && bit(leaf7.ecx, 6) && bit(leaf7.ecx, 11);
+                      bit(leaf7.ebx, 31) && bit(leaf7.ecx, 1) && bit(leaf7.ecx, 6) && bit(leaf7.ecx, 8) &&
+                      bit(leaf7.ecx, 11);
   if (!avx512) return;
   features.best = Isa::avx512;
   features.avx512_fp16 = bit(leaf7.edx, 23);

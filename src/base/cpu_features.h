@@ -10,7 +10,7 @@ namespace pergola {
 enum class Isa : unsigned char {
   scalar,  ///< portable C++
   avx2,    ///< AVX2, FMA, F16C, BMI2
-  avx512,  ///< AVX-512 F, BW, VL, DQ, CD, VNNI, VBMI, VBMI2
+  avx512,  ///< AVX-512 F, BW, VL, DQ, CD, VNNI, VBMI, VBMI2, GFNI
   amx,     ///< AVX-512 with FP16, and AMX tiles for int8 and bf16
 };
 

@@ -115,5 +115,8 @@ KernelTable make_kernel_table(const CpuFeatures& features, Isa cap, Precision pr
 // set and are called only where the processor has it.
 void add_scalar_kernels(KernelTable& table);
 void add_avx2_kernels(KernelTable& table, const CpuFeatures& features, Precision precision);
+void add_avx512_kernels(KernelTable& table, Precision precision);
+void add_avx512fp16_kernels(KernelTable& table, Precision precision);
+void add_amx_kernels(KernelTable& table, Precision precision);
 
 }  // namespace pergola
