@@ -2,6 +2,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "base/error.h"
 
@@ -19,6 +20,7 @@ struct Entry {
 constexpr std::array kBackends = {
     Entry{"cpu", open_cpu_backend, list_cpu_devices},
     Entry{"reference", make_reference_backend, list_reference_devices},
+    Entry{"cuda", make_cuda_backend, list_cuda_devices},
 };
 
 }  // namespace

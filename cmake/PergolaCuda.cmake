@@ -1,0 +1,33 @@
+# Finds the CUDA compiler and sets PERGOLA_CUDA_FOUND. Nothing links the driver or cuBLAS: the runtime is linked statically and loads the driver itself, and
+# cuBLASLt is loaded when a device is opened, so one program runs on machines with and without a GPU.
+set(PERGOLA_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (if nvcc is there), ON, OFF")
+set(PERGOLA_CUDA_ARCHITECTURES "90a-real" CACHE STRING "Architectures to compile CUDA kernels for; tools/cuda_all_architectures.sh has the whole list")
+
+set(PERGOLA_CUDA_FOUND OFF)
+if(PERGOLA_CUDA STREQUAL "OFF" OR PERGOLA_SANITIZE OR CMAKE_CROSSCOMPILING)
+  return()
+endif()
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(ENV{CUDACXX} /usr/local/cuda/bin/nvcc)
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(PERGOLA_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "PERGOLA_CUDA is ON but no CUDA compiler was found")
+  endif()
+  return()
+endif()
+
+set(CMAKE_CUDA_ARCHITECTURES ${PERGOLA_CUDA_ARCHITECTURES})
+if(PERGOLA_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PERGOLA_CCACHE})
+endif()
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc's flag
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+find_package(CUDAToolkit REQUIRED)
+set(PERGOLA_CUDA_FOUND ON)
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${PERGOLA_CUDA_ARCHITECTURES}")

@@ -1,0 +1,13 @@
+# The CUDA folder, or the stub that says it was not built.
+if(NOT PERGOLA_CUDA_FOUND)
+  target_sources(backend PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_stub/cuda_stub.cc)
+  return()
+endif()
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
+add_library(backend_cuda STATIC ${cuda_sources})
+target_link_libraries(backend_cuda PUBLIC base trellis PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+target_include_directories(backend_cuda PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+pergola_room_includes(backend_cuda backend)
+pergola_compile_options(backend_cuda)
+target_link_libraries(backend PUBLIC backend_cuda)
+target_compile_definitions(backend PUBLIC PERGOLA_HAS_CUDA)

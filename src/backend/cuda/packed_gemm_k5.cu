@@ -1,0 +1,5 @@
+#include "backend/cuda/packed_gemm_launch.cuh"
+
+namespace pergola::cuda {
+template PackedGemmKernel packed_gemm_kernel_of<5>(Family, Operand, int);
+}

@@ -1,0 +1,14 @@
+#include "backend/cuda/cuda_backend.h"
+#include "base/error.h"
+
+namespace pergola {
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions&) {
+  fail({.field = "--backend"}, "the CUDA backend was not built into this program");
+}
+
+std::vector<DeviceListing> list_cuda_devices() {
+  return {{"cuda", "", "not built", false}};
+}
+
+}  // namespace pergola
