@@ -1,6 +1,6 @@
 # Finds the CUDA compiler and sets PERGOLA_CUDA_FOUND. Nothing links the driver or cuBLAS: the runtime is linked statically and loads the driver itself, and
 # cuBLASLt is loaded when a device is opened, so one program runs on machines with and without a GPU.
-set(PERGOLA_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (if nvcc is there), ON, OFF")
+set(PERGOLA_CUDA OFF CACHE STRING "Build the CUDA backend: AUTO (if nvcc is there), ON, OFF. Off until its compile time is down")
 set(PERGOLA_CUDA_ARCHITECTURES "90a-real" CACHE STRING "Architectures to compile CUDA kernels for; tools/cuda_all_architectures.sh has the whole list")
 
 set(PERGOLA_CUDA_FOUND OFF)
