@@ -120,8 +120,8 @@ class Backend {
                          const KvLayer& cache, const Batch& batch, const Tensor& out) = 0;
 
   /// Causal convolution with SiLU, L2 norms, gates, delta rule, gated norm. qkv [rows, channels], z [rows, value_heads
-  /// * value_dim], b and a [rows, value_heads], all f32; out [rows, value_heads * value_dim] of activation_type(). Reads
-  /// and writes the state of the batch's slots.
+  /// * value_dim], b and a [rows, value_heads], all f32; out [rows, value_heads * value_dim] of activation_type().
+  /// Reads and writes the state of the batch's slots.
   virtual void delta_net(const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b, const Tensor& a,
                          const DeltaNetState& state, const Batch& batch, const Tensor& out) = 0;
 

@@ -14,7 +14,8 @@
 namespace pergola {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not wait for its writer
+  const int descriptor =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not wait for its writer
   if (descriptor < 0) fail({.file = path.string()}, "cannot open: {}", std::strerror(errno));
   struct stat facts {};
   const bool regular = ::fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode);
