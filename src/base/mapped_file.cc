@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -51,11 +52,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (part.empty()) return;
+  // Outwards to what one page fault maps (16 pages by default on Linux): small tensors share pages, and a fault on one
+  // maps its neighbours too. What is still needed comes back from the page cache.
+  const std::size_t step = 16 * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto start = static_cast<std::size_t>(part.data() - data_);
-  const std::size_t first = (start + page - 1) / page * page;
-  const std::size_t last = (start + part.size()) / page * page;
-  if (last > first) ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
+  const std::size_t first = start / step * step;
+  const std::size_t last = std::min(size_, (start + part.size() + step - 1) / step * step);
+  ::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
 }
 
 }  // namespace pergola

@@ -43,11 +43,19 @@ void wait_for_change(const std::atomic<std::uint64_t>& value, std::uint64_t seen
   value.wait(seen, std::memory_order_acquire);
 }
 
-cpu_set_t allowed_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
-  return set;
+/// What the process was started with: a pool that binds its caller must not narrow the pools that follow.
+const cpu_set_t& allowed_processors() {
+  static const cpu_set_t allowed = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
+    return set;
+  }();
+  return allowed;
+}
+
+void unpin(pthread_t thread) {
+  ::pthread_setaffinity_np(thread, sizeof(cpu_set_t), &allowed_processors());
 }
 
 void pin_to(pthread_t thread, const cpu_set_t& allowed, int member) {
@@ -75,6 +83,7 @@ struct ThreadPool::State {
   Invoke invoke = nullptr;
   void* context = nullptr;
   bool stop = false;
+  bool pinned = false;
   std::mutex error_mutex;
   std::exception_ptr error;
 
@@ -106,11 +115,13 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads, bool pin) : state_(std::make_unique<State>()) {
-  const cpu_set_t allowed = allowed_processors();
+  const cpu_set_t& allowed = allowed_processors();
+  state_->pinned = pin;
   if (pin) pin_to(::pthread_self(), allowed, 0);
   for (int member = 1; member < threads; ++member) {
     state_->threads.emplace_back([state = state_.get(), member] { state->member_loop(member); });
-    if (pin) pin_to(state_->threads.back().native_handle(), allowed, member);
+    const pthread_t thread = state_->threads.back().native_handle();
+    pin ? pin_to(thread, allowed, member) : unpin(thread);  // threads inherit the binding of their maker
   }
 }
 
@@ -119,6 +130,7 @@ ThreadPool::~ThreadPool() {
   state_->epoch.fetch_add(1, std::memory_order_acq_rel);
   state_->epoch.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
+  if (state_->pinned) unpin(::pthread_self());
 }
 
 int ThreadPool::size() const {
@@ -149,8 +161,7 @@ void ThreadPool::run(std::int64_t count, Invoke invoke, void* context) {
 }
 
 int ThreadPool::available_processors() {
-  const cpu_set_t allowed = allowed_processors();
-  return std::max(1, CPU_COUNT(&allowed));
+  return std::max(1, CPU_COUNT(&allowed_processors()));
 }
 
 }  // namespace pergola

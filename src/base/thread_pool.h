@@ -10,7 +10,8 @@ namespace pergola {
 /// wait shortly in a spin (a decode step forks some hundred times), then sleep: an idle pool uses no processor time.
 class ThreadPool {
  public:
-  /// `threads` >= 1; `pin` binds member i to the i-th processor that the process may use.
+  /// `threads` >= 1; `pin` binds member i to the i-th processor that the process may use, the calling thread (member
+  /// 0) for as long as the pool lives.
   explicit ThreadPool(int threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

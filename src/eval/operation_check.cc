@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/cpu_features.h"
 #include "eval/random_weights.h"
 
 namespace pergola {
@@ -19,8 +20,16 @@ namespace {
 constexpr double kElementwise = 2e-6;  ///< fp32 arithmetic, another order of sums
 constexpr double kRecurrent = 2e-5;    ///< fp32 with long chains of dependent sums
 constexpr double kDense = 1e-5;        ///< fp32 dot products of a few hundred terms
-constexpr double kTrellis = 2e-3;      ///< activations of 12 bits, weights of 10
-constexpr double kExperts = 4e-3;      ///< two trellis linears in a row
+
+/// Trellis linears: activations of 12 bits and weights of 10, or both bfloat16 where prefill runs on matrix units.
+double trellis_tolerance(const Backend& tested) {
+  return tested.info().instruction_set == name_of(Isa::amx) ? 3e-3 : 2e-3;
+}
+
+/// Two trellis linears in a row.
+double experts_tolerance(const Backend& tested) {
+  return 2 * trellis_tolerance(tested);
+}
 
 /// Attention reads keys and values as the cache stores them: fp32, or rounded to 11 bits in fp16.
 double attention_tolerance(const Backend& tested) {
@@ -184,8 +193,8 @@ void check_linears(Checker& checker, RandomWeights& random) {
     for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{3}, std::int64_t{17}, kCheckRows}) {
       const std::vector<float> x = random.floats(rows * group.in);
       const bool dense = group.members.front().trellis() == nullptr;
-      checker.check("linear", fmt::format("{} rows, {}", rows, group.name), dense ? kDense : kTrellis,
-                    [&](Backend& backend) {
+      checker.check("linear", fmt::format("{} rows, {}", rows, group.name),
+                    dense ? kDense : trellis_tolerance(checker.tested()), [&](Backend& backend) {
                       const auto bound = backend.bind_linears(group.members);
                       const DeviceTensor in(backend, x, group.in);
                       std::deque<DeviceTensor> outs;
@@ -380,7 +389,7 @@ void check_moe(Checker& checker, RandomWeights& random) {
       const std::vector<float> x = random.floats(rows * kHidden);
       const std::string shape = fmt::format("{} rows, {} of {} {}experts{}", rows, moe->top_k, moe->experts.size(),
                                             moe == &dense ? "dense " : "", moe->shared ? " + shared" : "");
-      checker.check("moe", shape, moe == &dense ? kDense : kExperts, [&](Backend& backend) {
+      checker.check("moe", shape, moe == &dense ? kDense : experts_tolerance(checker.tested()), [&](Backend& backend) {
         const auto bound = backend.bind_moe(*moe);
         const DeviceTensor in(backend, x, kHidden), out(backend, DType::f32, rows, kHidden);
         backend.moe(*bound, in, out);

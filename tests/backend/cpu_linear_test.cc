@@ -93,7 +93,8 @@ TEST(CpuLinearGroup, UnlikeMembersAgainstDouble) {
         for (std::int64_t p = 0; p < pad; ++p)
           ASSERT_EQ(row[views[i].out_features + p], 99.0f);  // only logical columns
       }
-      EXPECT_LT(testing::relative_error(got, wanted), 1e-3) << views[i].name << " rows " << rows;
+      const bool bfloat16 = rows > 16 && cpu_features().best == Isa::amx;  // many rows on matrix units
+      EXPECT_LT(testing::relative_error(got, wanted), bfloat16 ? 3e-3 : 1e-3) << views[i].name << " rows " << rows;
     }
   }
 }

@@ -170,7 +170,8 @@ TEST(CpuMoe, AllTokensOnOneExpertAndEmptyExperts) {
   for (float& v : x) v = std::fabs(v);
   const std::vector<float> expected = run(*reference, moe.view, x, 70);
   for (const int threads : {1, 2, 3}) {
-    const std::unique_ptr<Backend> cpu = open_backend("cpu", {.threads = threads, .max_rows = 70});
+    const std::unique_ptr<Backend> cpu =
+        open_backend("cpu", {.threads = threads, .precision = Precision::exact, .max_rows = 70});
     EXPECT_LE(relative_error(run(*cpu, moe.view, x, 70), expected), kTolerance);
   }
 }

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -36,6 +37,36 @@ TEST(ThreadPool, FirstExceptionReachesTheCaller) {
   std::atomic<int> count{0};
   pool.parallel_for(10, [&](std::int64_t, int) { ++count; });
   EXPECT_EQ(count.load(), 10);
+}
+
+int processors_of_this_thread() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  return CPU_COUNT(&set);
+}
+
+TEST(ThreadPool, PinningDoesNotNarrowOtherPools) {
+  const int before = ThreadPool::available_processors();
+  {
+    ThreadPool pinned(2, true);
+    EXPECT_EQ(processors_of_this_thread(), 1);
+    EXPECT_EQ(ThreadPool::available_processors(), before);
+    ThreadPool other(2);
+    std::atomic<int> seen{0};
+    std::atomic<bool> helper_ran{false};
+    other.parallel_for(2, [&](std::int64_t, int member) {
+      if (member == 1) {
+        seen = processors_of_this_thread();
+        helper_ran = true;
+      } else {
+        for (int i = 0; i < 1000 && !helper_ran; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    ASSERT_TRUE(helper_ran);
+    EXPECT_EQ(seen, before);
+  }
+  EXPECT_EQ(processors_of_this_thread(), before);
 }
 
 TEST(ThreadPool, IdlePoolUsesNoProcessorTime) {

@@ -67,7 +67,7 @@ class CpuBackend final : public Backend {
         work_(pool_.size()) {
     info_ = {.backend = "cpu",
              .name = cpu_features().model,
-             .instruction_set = std::string(name_of(isa_)),
+             .instruction_set = std::string(name_of(table_.isa)),
              .threads = pool_.size(),
              .memory_bytes = physical_memory()};
   }

@@ -1,7 +1,9 @@
 #pragma once
 
-// Many rows with AMX tiles: a strip of 32 columns is decoded for a chunk of inputs, then multiplied with all rows.
-// Internal linkage: see trellis_avx512.h.
+// Many rows with AMX tiles: strips of 32 columns are decoded for a chunk of inputs, then multiplied with the rows. With
+// up to kSpreadRows rows a strip is multiplied with all of them while the next one is decoded in between; beyond, all
+// strips of the block are decoded first and two tiles of rows meet them all, so that rows, which no longer fit into the
+// second-level cache, are read once a block. Internal linkage: see trellis_avx512.h.
 
 #include "backend/cpu/tiles_amx.h"
 
@@ -103,6 +105,19 @@ struct SpreadDecoding {
   }
 };
 
+/// Asks for the rows that come next, a share of them in every step: two tiles a step of two, over all strips.
+struct RowsAhead {
+  const std::byte* at;
+
+  PERGOLA_INLINE void after_step() {
+    constexpr int kLines = 2 * kTileLines / kStripsPerBlock;
+    for (int i = 0; i < kLines; ++i) {
+      _mm_prefetch(reinterpret_cast<const char*>(at + i * kLineBytes), _MM_HINT_T1);
+    }
+    at += kLines * kLineBytes;
+  }
+};
+
 /// sums[kLeft tiles][2 halves] += left * weights over `steps` steps. Left tiles and halves of weights are
 /// `column_bytes` apart; sums of left tile 0 are at `sums0`, of 1 at `sums1`, those of the second half 64 bytes
 /// further, lines 512 bytes apart.
@@ -171,59 +186,111 @@ constexpr std::int64_t strip_bytes(std::int64_t inputs) {
   return inputs / Tiles::kShape.step * 2 * kTileBytes;
 }
 
-/// Scratch: two decoded strips of a chunk, then the sums of a last tile with fewer than 16 rows.
+/// Scratch: decoded strips of a chunk, then the sums of a last tile with fewer than 16 rows.
 template <typename Tiles>
 std::int64_t many_rows_scratch(std::int64_t in_features, std::int64_t rows) {
   // The larger of both kinds of chunk, because scratch for fewer rows is also asked for with the largest row count.
   const std::int64_t inputs = chunk_inputs(in_features, kSpreadRows + 1 > rows ? kSpreadRows + 1 : rows);
-  return 2 * strip_bytes<Tiles>(inputs) + kTileLines * kBlockColumns * static_cast<std::int64_t>(sizeof(float));
+  return kStripsPerBlock * strip_bytes<Tiles>(inputs) +
+         kTileLines * kBlockColumns * static_cast<std::int64_t>(sizeof(float));
 }
 
-/// The sums of full tiles are kept in z, in lane order until the end.
+/// One block of columns with many rows. The sums of full tiles are kept in z, in lane order until the end.
+template <typename Tiles, int K>
+class ManyRows {
+ public:
+  PERGOLA_INLINE ManyRows(const std::byte* block, std::int64_t in_features, const std::byte* form, std::int64_t rows,
+                          float* z, std::byte* scratch)
+      : block_(block),
+        in_features_(in_features),
+        form_(form),
+        z_(z),
+        scratch_(scratch),
+        chunk_(chunk_inputs(in_features, rows)),
+        tiles_(tile_count(Tiles::kShape, rows)),
+        full_(rows / kTileLines),
+        rest_(reinterpret_cast<float*>(scratch + kStripsPerBlock * strip_bytes<Tiles>(chunk_))) {}
+
+  /// Strip after strip with all rows; the next one is decoded meanwhile.
+  PERGOLA_INLINE void strips_first() {
+    const std::int64_t units = (in_features_ + chunk_ - 1) / chunk_ * kStripsPerBlock;  // [chunk][strip]
+    decoder_of(0, 0).decode_all();
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      const std::int64_t first = unit / kStripsPerBlock * chunk_, ahead = unit + 1 < units ? unit + 1 : unit;
+      const int strip = static_cast<int>(unit % kStripsPerBlock);
+      Decoder next = decoder_of(ahead / kStripsPerBlock * chunk_, static_cast<int>(ahead % kStripsPerBlock));
+      SpreadDecoding<Decoder> spread{next, ahead == unit ? 0 : next.pieces(), steps_of(first) * ((tiles_ + 1) / 2)};
+      for (std::int64_t tile = 0; tile < tiles_; tile += 2) multiply(first, tile, strip, spread);
+    }
+  }
+
+  /// Two tiles of rows with all strips.
+  PERGOLA_INLINE void rows_first() {
+    for (std::int64_t first = 0; first < in_features_; first += chunk_) {
+      for (int strip = 0; strip < kStripsPerBlock; ++strip) decoder_of(first, strip).decode_all();
+      for (std::int64_t tile = 0; tile < tiles_; tile += 2) {
+        RowsAhead ahead{left_of(first, tile + 2)};
+        for (int strip = 0; strip < kStripsPerBlock; ++strip) multiply(first, tile, strip, ahead);
+      }
+    }
+  }
+
+  PERGOLA_INLINE void finish(std::int64_t rows) {
+    const auto* facts = reinterpret_cast<const TileRow*>(form_ + tile_rows_offset(Tiles::kShape, in_features_, rows));
+    const std::int64_t whole = full_ * kTileLines;
+    finish_rows<Tiles>(z_, facts, whole, z_);
+    finish_rows<Tiles>(rest_, facts + whole, rows - whole, z_ + whole * kBlockColumns);
+  }
+
+ private:
+  using Decoder = StripDecoder<Tiles, K>;
+
+  PERGOLA_INLINE std::int64_t steps_of(std::int64_t first) const {
+    const std::int64_t left = in_features_ - first;
+    return (left < chunk_ ? left : chunk_) / Tiles::kShape.step;
+  }
+  PERGOLA_INLINE std::byte* strip_memory(int strip) const { return scratch_ + strip * strip_bytes<Tiles>(chunk_); }
+  PERGOLA_INLINE Decoder decoder_of(std::int64_t first, int strip) const {
+    return Decoder(block_, in_features_, strip, first, steps_of(first) * Tiles::kShape.step, strip_memory(strip));
+  }
+  PERGOLA_INLINE const std::byte* left_of(std::int64_t first, std::int64_t tile) const {
+    return form_ + (first / Tiles::kShape.step * tiles_ + tile * steps_of(first)) * kTileBytes;
+  }
+  PERGOLA_INLINE float* sums_of(std::int64_t tile) const {
+    return tile < full_ ? z_ + tile * kTileLines * kBlockColumns : rest_;
+  }
+
+  /// Two tiles of rows (or the last one) with one strip.
+  template <typename AfterStep>
+  PERGOLA_INLINE void multiply(std::int64_t first, std::int64_t tile, int strip, AfterStep& after) const {
+    const std::int64_t steps = steps_of(first), column_bytes = steps * kTileBytes, column = strip * kStripColumns;
+    float* sums = sums_of(tile) + column;
+    if (tile + 1 < tiles_) {
+      multiply_chunk<Tiles, 2>(left_of(first, tile), strip_memory(strip), column_bytes, steps, first == 0, sums,
+                               sums_of(tile + 1) + column, after);
+    } else {
+      multiply_chunk<Tiles, 1>(left_of(first, tile), strip_memory(strip), column_bytes, steps, first == 0, sums, sums,
+                               after);
+    }
+  }
+
+  const std::byte* block_;
+  std::int64_t in_features_;
+  const std::byte* form_;
+  float* z_;
+  std::byte* scratch_;
+  std::int64_t chunk_, tiles_, full_;
+  float* rest_;
+};
+
 template <typename Tiles, int K>
 void multiply_many_rows(const std::byte* block, std::int64_t in_features, const std::byte* form, std::int64_t rows,
                         float* z, std::byte* scratch) {
-  using Decoder = StripDecoder<Tiles, K>;
-  const std::int64_t chunk = chunk_inputs(in_features, rows);
-  const std::int64_t tiles = tile_count(Tiles::kShape, rows), full = rows / kTileLines;
-  const std::int64_t units = (in_features + chunk - 1) / chunk * kStripsPerBlock;  // [chunk][strip]
-  const bool spread_out = rows <= kSpreadRows;
-  std::byte* buffers[2] = {scratch, scratch + strip_bytes<Tiles>(chunk)};
-  auto* rest = reinterpret_cast<float*>(scratch + 2 * strip_bytes<Tiles>(chunk));
-  const auto sums_of = [&](std::int64_t tile) { return tile < full ? z + tile * kTileLines * kBlockColumns : rest; };
-  const auto inputs_of = [&](std::int64_t unit) {
-    const std::int64_t left = in_features - unit / kStripsPerBlock * chunk;
-    return left < chunk ? left : chunk;
-  };
-  const auto decoder_of = [&](std::int64_t unit) {
-    return Decoder(block, in_features, static_cast<int>(unit % kStripsPerBlock), unit / kStripsPerBlock * chunk,
-                   inputs_of(unit), buffers[unit & 1]);
-  };
+  ManyRows<Tiles, K> product(block, in_features, form, rows, z, scratch);
   configure_tiles({16, 16, 16, 16, 16, 16, 16, 16});
-  for (std::int64_t unit = 0; unit < units; ++unit) {
-    if (unit == 0 || !spread_out) decoder_of(unit).decode_all();
-    const bool decode_ahead = spread_out && unit + 1 < units;
-    Decoder next = decoder_of(decode_ahead ? unit + 1 : unit);
-    const std::int64_t first = unit / kStripsPerBlock * chunk, steps = inputs_of(unit) / Tiles::kShape.step;
-    SpreadDecoding<Decoder> spread{next, decode_ahead ? next.pieces() : 0, steps * ((tiles + 1) / 2)};
-    const std::byte* left = form + first / Tiles::kShape.step * tiles * kTileBytes;
-    const std::byte* weights = buffers[unit & 1];
-    const std::int64_t column_bytes = steps * kTileBytes, column = unit % kStripsPerBlock * kStripColumns;
-    std::int64_t tile = 0;
-    for (; tile + 2 <= tiles; tile += 2) {
-      multiply_chunk<Tiles, 2>(left + tile * column_bytes, weights, column_bytes, steps, first == 0,
-                               sums_of(tile) + column, sums_of(tile + 1) + column, spread);
-    }
-    if (tile < tiles) {
-      float* sums = sums_of(tile) + column;
-      multiply_chunk<Tiles, 1>(left + tile * column_bytes, weights, column_bytes, steps, first == 0, sums, sums,
-                               spread);
-    }
-  }
+  rows <= kSpreadRows ? product.strips_first() : product.rows_first();
   _tile_release();
-  const auto* facts = reinterpret_cast<const TileRow*>(form + tile_rows_offset(Tiles::kShape, in_features, rows));
-  finish_rows<Tiles>(z, facts, full * kTileLines, z);
-  finish_rows<Tiles>(rest, facts + full * kTileLines, rows - full * kTileLines, z + full * kTileLines * kBlockColumns);
+  product.finish(rows);
 }
 
 }  // namespace
