@@ -97,10 +97,10 @@ class Backend {
 
   // Operations.
 
-  /// out[r] = table[ids[r]]; ids i32 [1, rows], out f32 [rows, hidden]. Ids were checked by the caller.
-  virtual void embed(const Embedding& table, const Tensor& ids, const Tensor& out) = 0;
+  /// out[r] = scale * table[ids[r]]; ids i32 [1, rows], out f32 [rows, hidden]. Ids were checked by the caller.
+  virtual void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) = 0;
 
-  /// out = norm(x); x f32 [rows, width], out [rows, width] of f32 or activation_type().
+  /// out = norm(x); x f32 [rows, width], out [rows, width] of f32 or activation_type(); out may be x.
   virtual void rms_norm(const RmsNorm& norm, const Tensor& x, const Tensor& out) = 0;
 
   /// residual += delta, then out = norm(residual). residual f32, delta f32 or activation_type(), all [rows, width].
@@ -110,12 +110,13 @@ class Backend {
   /// of f32 or activation_type().
   virtual void linear(const LinearGroup& group, const Tensor& x, std::span<const Tensor> outs) = 0;
 
-  /// out = activation(gate) * up, all [rows, width]; out may be gate.
+  /// out = the activation of gate and up (Activation), all [rows, width]; out may be gate.
   virtual void gated_activation(Activation activation, const Tensor& gate, const Tensor& up, const Tensor& out) = 0;
 
   /// Norms and rotates q and k, appends k and v to the cache, attends causally to every earlier token of the row's
-  /// sequence, applies the output gate. q [rows, heads * head_dim (* 2 if gated)], k and v [rows, kv_heads * head_dim],
-  /// out [rows, heads * head_dim], all of activation_type(). q and k may be overwritten.
+  /// sequence (within the window, if the layer has one), applies the output gate. q [rows, heads * head_dim (* 2 if
+  /// gated)], k and v [rows, kv_heads * head_dim], out [rows, heads * head_dim], all of activation_type(). q and k may
+  /// be overwritten.
   virtual void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v,
                          const KvLayer& cache, const Batch& batch, const Tensor& out) = 0;
 
@@ -127,6 +128,9 @@ class Backend {
 
   /// Router, routed experts and shared expert: x [rows, hidden], out [rows, hidden] f32.
   virtual void moe(const Moe& moe, const Tensor& x, const Tensor& out) = 0;
+
+  /// x = cap * tanh(x / cap); x f32 [rows, width].
+  virtual void soft_cap(const Tensor& x, float cap) = 0;
 
   /// out[i] = x[indices[i]]; indices i32 [1, n], out [n, width].
   virtual void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) = 0;

@@ -20,17 +20,20 @@ struct Batch {
   Tensor positions;     ///< i32 [1, rows] index of the row's token in its sequence, from 0
   Tensor row_sequence;  ///< i32 [1, rows] which sequence a row belongs to, 0..sequences-1
   Tensor row_start;     ///< i32 [1, sequences + 1] first row of each sequence; the last entry is `rows`
-  Tensor slots;         ///< i32 [1, sequences] recurrent-state slot of each sequence
+  Tensor slots;         ///< i32 [1, sequences] slot of each sequence: where its recurrent states and rings are
   Tensor page_table;  ///< i32 [sequences, pages per sequence] KV page of tokens [i * page_size, (i + 1) * page_size) of
                       ///< a sequence
 };
 
-/// Keys and values of one attention layer: `pages` pages of `page_size` tokens. A row is kv_heads * head_dim wide, head
-/// after head. Rows of page p are p * page_size .. (p + 1) * page_size - 1.
+/// Keys and values of one attention layer. A row is kv_heads * head_dim wide, head after head. Either `pages` pages of
+/// `page_size` tokens, the rows of page p being p * page_size .. (p + 1) * page_size - 1; or, for layers with a window,
+/// a ring of `ring` rows a slot: the token at position t of slot s lies in row s * ring + t % ring, over what was
+/// there. A ring holds at least window - 1 tokens more than a step has rows.
 struct KvLayer {
-  Tensor keys;    ///< [pages * page_size, kv_heads * head_dim], after norm and RoPE
+  Tensor keys;    ///< [pages * page_size or slots * ring, kv_heads * head_dim], after norm and RoPE
   Tensor values;  ///< same shape
   std::int64_t page_size = 0;
+  std::int64_t ring = 0;  ///< 0: pages
 };
 
 /// Recurrent state of one gated-delta-net layer, a row a slot. A fresh sequence starts from zeros: Backend::fill_zero

@@ -17,8 +17,14 @@ struct RmsNorm {
   float eps = 1e-6f;
 };
 
-/// What a gate's activation is.
-enum class Activation : std::uint8_t { silu, gelu_tanh };
+/// How a gated feed-forward combines its gate g with u, the "up" value.
+enum class Activation : std::uint8_t {
+  silu,            ///< silu(g) * u
+  gelu_tanh,       ///< gelu(g) * u, in the tanh approximation
+  clamped_swiglu,  ///< g' * sigmoid(1.702 g') * (u' + 1) with g' = min(g, 7), u' = clamp(u, -7, 7) (gpt-oss)
+};
+inline constexpr float kSwigluAlpha = 1.702f;
+inline constexpr float kSwigluLimit = 7.0f;
 
 /// Rotary embedding of the first `dims` values of every head. Angle of pair j at position p: p * inv_freq[j] (both
 /// fp32).
@@ -40,6 +46,13 @@ struct Attention {
   std::optional<RmsNorm> q_norm;  ///< per head over head_dim, before RoPE
   std::optional<RmsNorm> k_norm;
   Rope rope;
+  std::int64_t window = 0;  ///< > 0: the token at position p sees only positions p - window + 1 .. p
+  float soft_cap = 0.0f;    ///< > 0: a score s becomes soft_cap * tanh(s / soft_cap)
+  Tensor sinks;  ///< f32 [1, heads]: a score of each head that joins the softmax without a value; may be empty
+  /// > 0: after RoPE, queries at position p are multiplied by 1 + query_growth * ln(1 + floor(p /
+  /// query_growth_length)).
+  float query_growth = 0.0f;
+  std::int64_t query_growth_length = 1;
 };
 
 /// One gated-delta-net layer without its projections (docs/architecture.md names the source of the formulas).
@@ -62,7 +75,11 @@ struct DeltaNet {
 /// How a router turns its logits into experts and weights.
 enum class RouterScore : std::uint8_t {
   softmax_top_k,  ///< the top-k logits, softmax over those; ties: the lowest expert first
+  softmax_all,    ///< the top-k logits, weights from the softmax over all experts
+  sigmoid,        ///< s = sigmoid(logit); the top-k of s + correction; weights s / (their sum + 1e-20) * routed_scale
 };
+
+inline constexpr int kMaxExpertGroups = 64;
 
 /// The host side of one mixture-of-experts layer, to be bound. Every projection has its own K, codebook and sign
 /// vectors.
@@ -78,6 +95,12 @@ struct MoeView {
   int top_k = 0;
   RouterScore score = RouterScore::softmax_top_k;
   Activation activation = Activation::silu;
+  /// With `sigmoid` only: what is added to a score when experts are chosen ([1, experts]), and groups: only experts of
+  /// the `top_groups` groups whose best two choosing scores sum highest are candidates.
+  std::optional<DenseView> correction;
+  int groups = 1;  ///< divides the experts into runs of equal length; at most kMaxExpertGroups
+  int top_groups = 1;
+  float routed_scale = 1.0f;
   LinearView router;                      ///< dense [experts, hidden]
   std::vector<Expert> experts;            ///< all of one intermediate width
   std::optional<Expert> shared;           ///< added to the routed sum

@@ -113,6 +113,25 @@ class Checker {
   std::vector<OperationCheck> results_;
 };
 
+std::string name_of(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return "silu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::clamped_swiglu:
+      return "clamped_swiglu";
+  }
+  return {};
+}
+
+/// What the backend offers: CUDA refuses the clamped SwiGLU when experts are bound.
+std::vector<Activation> activations_of(const Backend& backend) {
+  std::vector<Activation> activations{Activation::silu, Activation::gelu_tanh};
+  if (backend.info().backend != "cuda") activations.push_back(Activation::clamped_swiglu);
+  return activations;
+}
+
 RmsNorm norm_of(const DeviceTensor& weight) {
   return {.weight = weight, .eps = 1e-6f};
 }
@@ -137,14 +156,17 @@ void check_norms(Checker& checker, RandomWeights& random) {
         append(results, residual);
         return results;
       });
-      for (const Activation activation : {Activation::silu, Activation::gelu_tanh}) {
-        checker.check(activation == Activation::silu ? "silu" : "gelu_tanh", shape, kElementwise,
-                      [&](Backend& backend) {
-                        const DeviceTensor gate(backend, x, width), up(backend, delta, width),
-                            out(backend, DType::f32, rows, width);
-                        backend.gated_activation(activation, gate, up, out);
-                        return out.floats();
-                      });
+      checker.check("soft_cap", shape, kElementwise, [&](Backend& backend) {
+        const DeviceTensor in(backend, x, width);
+        backend.soft_cap(in, 1.5f);
+        return in.floats();
+      });
+      for (const Activation activation : activations_of(checker.tested())) {
+        checker.check(name_of(activation), shape, kElementwise, [&](Backend& backend) {
+          const DeviceTensor gate(backend, x, width), up(backend, delta, width), out(backend, DType::f32, rows, width);
+          backend.gated_activation(activation, gate, up, out);
+          return out.floats();
+        });
       }
     }
   }
@@ -158,7 +180,7 @@ void check_copies(Checker& checker, RandomWeights& random) {
     checker.check("embed", fmt::format("4 x {} of {}", kWidth, name_of(dtype)), 0, [&](Backend& backend) {
       const auto bound = backend.bind_embedding(table);
       const DeviceTensor rows(backend, ids, 4), out(backend, DType::f32, 4, kWidth);
-      backend.embed(*bound, rows, out);
+      backend.embed(*bound, rows, 1.0f, out);
       return out.floats();
     });
   }

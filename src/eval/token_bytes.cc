@@ -35,12 +35,13 @@ double TokenBytes::per_token(std::int64_t rows, std::int64_t depth) const {
       static_cast<double>(dense) + expert_share * static_cast<double>(experts) + 2 * static_cast<double>(state);
   // One pass over the cache serves all rows of a step.
   const double kv = static_cast<double>(kv_per_token) * static_cast<double>(depth + rows);
-  return (step + kv) / count;
+  return (step + kv + static_cast<double>(rings)) / count;
 }
 
 TokenBytes count_token_bytes(const ModelBlueprint& model, const ModelPlan& plan) {
   TokenBytes bytes;
-  bytes.state = plan.state_bytes_per_slot;
+  bytes.state = plan.state_bytes_per_slot - plan.ring_bytes_per_slot;
+  bytes.rings = plan.ring_bytes_per_slot;
   bytes.kv_per_token = plan.kv_bytes_per_token;
   bytes.dense = bytes_of(model.head);
   for (const LayerBlueprint& layer : model.layers) {

@@ -16,6 +16,7 @@ struct TokenBytes {
   std::int64_t expert_count = 0;
   int top_k = 0;            ///< experts of one token in one layer; 0 without experts
   std::uint64_t state = 0;  ///< recurrent state of one sequence, read and written
+  std::uint64_t rings = 0;  ///< keys and values of layers with a window, read at most once a step
   std::uint64_t kv_per_token = 0;
 
   /// Bytes a token of a step of `rows` rows of one sequence, the first of them at position `depth`. Rows share weights;

@@ -12,14 +12,27 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "format/trellis_tensors.h"
+#include "trellis/tile.h"
 
 namespace pergola {
 
-/// Sign vectors expanded from legacy sign words, by the name of the words' tensor. Node-based: vectors stay where they
-/// are.
-struct Checkpoint::SignStorage {
+/// What views point at that is not in the files as it is needed. Node-based: vectors stay where they are.
+struct Checkpoint::Storage {
   std::mutex mutex;
-  std::unordered_map<std::string, std::vector<Half>> vectors;
+  std::unordered_map<std::string, std::vector<Half>> vectors;  ///< expanded sign words, by the name of their tensor
+  std::unordered_map<std::string, std::vector<std::byte>> parts;
+
+  /// The bytes under this name, made by `fill` when they are asked for first.
+  template <typename Fill>
+  std::span<const std::byte> part(const std::string& name, std::size_t size, const Fill& fill) {
+    const std::lock_guard lock(mutex);
+    std::vector<std::byte>& bytes = parts[name];
+    if (bytes.empty()) {
+      bytes.resize(size);
+      fill(bytes.data());
+    }
+    return bytes;
+  }
 
   std::span<const std::byte> expand(const TensorEntry& words) {
     const std::lock_guard lock(mutex);
@@ -85,7 +98,7 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder)
     : folder_(folder),
       config_(load_config(folder)),
       tensors_(list_tensor_files(folder)),
-      signs_(std::make_unique<SignStorage>()) {
+      storage_(std::make_unique<Storage>()) {
   for (const TensorEntry& entry : entries()) {
     if (const auto key = trellis_key(entry.name); !key.empty()) trellis_keys_.push_back(key);
   }
@@ -169,8 +182,8 @@ LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_
                               .bits = parts.bits,
                               .codebook = parts.codebook,
                               .trellis = trellis->bytes,
-                              .suh = parts.suh != nullptr ? parts.suh->bytes : signs_->expand(*parts.su),
-                              .svh = parts.svh != nullptr ? parts.svh->bytes : signs_->expand(*parts.sv)};
+                              .suh = parts.suh != nullptr ? parts.suh->bytes : storage_->expand(*parts.su),
+                              .svh = parts.svh != nullptr ? parts.svh->bytes : storage_->expand(*parts.sv)};
   }
   if (const TensorEntry* bias = find(view.name + ".bias")) {
     const Where where{.file = tensors_.path_of(*bias).string(), .tensor = bias->name};
@@ -222,6 +235,117 @@ LinearView Checkpoint::fused_expert(std::string_view tensor, std::int64_t expert
           .weight =
               DenseView{entry.dtype, rows, in, entry.bytes.subspan(start, static_cast<std::size_t>(rows) * row_bytes)},
           .bias = std::nullopt};
+}
+
+namespace {
+
+using OutputRange = Checkpoint::OutputRange;
+
+std::string ranges_text(std::span<const OutputRange> ranges) {
+  std::string text;
+  for (const OutputRange& range : ranges) text += fmt::format("[{}+{}]", range.first, range.count);
+  return text;
+}
+
+std::int64_t total_outputs(std::span<const OutputRange> ranges) {
+  std::int64_t sum = 0;
+  for (const OutputRange& range : ranges) sum += range.count;
+  return sum;
+}
+
+/// Copies rows of `row_bytes` bytes.
+void copy_rows(std::span<const OutputRange> ranges, std::span<const std::byte> from, std::size_t row_bytes,
+               std::byte* to) {
+  for (const OutputRange& range : ranges) {
+    const std::size_t bytes = static_cast<std::size_t>(range.count) * row_bytes;
+    std::memcpy(to, from.data() + static_cast<std::size_t>(range.first) * row_bytes, bytes);
+    to += bytes;
+  }
+}
+
+std::int64_t padded(std::int64_t width) {
+  return (width + kHadamardBlock - 1) / kHadamardBlock * kHadamardBlock;
+}
+
+}  // namespace
+
+LinearView Checkpoint::select_outputs(const LinearView& linear, std::span<const OutputRange> ranges) const {
+  const std::int64_t out = total_outputs(ranges);
+  const std::string name = linear.name + ranges_text(ranges);
+  LinearView view{.name = linear.name, .in_features = linear.in_features, .out_features = out};
+  const auto take = [&](const DenseView& from, std::int64_t columns, const char* what) {
+    const std::size_t row = static_cast<std::size_t>(columns) * size_of(from.dtype);
+    const std::size_t size = static_cast<std::size_t>(out) * row;
+    if (ranges.size() == 1) return from.bytes.subspan(static_cast<std::size_t>(ranges[0].first) * row, size);
+    return storage_->part(name + what, size, [&](std::byte* to) { copy_rows(ranges, from.bytes, row, to); });
+  };
+  if (linear.bias) view.bias = DenseView{linear.bias->dtype, 1, out, take(*linear.bias, 1, ".bias")};
+  if (const DenseView* dense = linear.dense()) {
+    view.weight = DenseView{dense->dtype, out, linear.in_features, take(*dense, linear.in_features, ".weight")};
+    return view;
+  }
+  const TrellisView& trellis = *linear.trellis();
+  for (const OutputRange& range : ranges) {
+    const std::int64_t end = range.first + range.count;
+    if (range.first % kHadamardBlock != 0 || (end % kHadamardBlock != 0 && end != linear.out_features)) {
+      fail({.file = folder_.string(), .tensor = linear.name + ".trellis"},
+           "outputs {} to {} of this fused linear cannot be taken apart: they are no whole blocks of {}", range.first,
+           end, kHadamardBlock);
+    }
+  }
+  const std::int64_t width = padded(out);
+  const auto tile = static_cast<std::size_t>(32 * trellis.bits);
+  const std::size_t rows = static_cast<std::size_t>(trellis.in_features / kTileSide);
+  const std::size_t stored_row = static_cast<std::size_t>(trellis.out_features / kTileSide) * tile;
+  std::vector<OutputRange> tiles;
+  std::vector<OutputRange> columns;
+  for (const OutputRange& range : ranges) {
+    columns.push_back({range.first, padded(range.count)});
+    tiles.push_back({range.first / kTileSide, padded(range.count) / kTileSide});
+  }
+  TrellisView part = trellis;
+  part.out_features = width;
+  part.trellis =
+      storage_->part(name + ".trellis", rows * static_cast<std::size_t>(width / kTileSide) * tile, [&](std::byte* to) {
+        for (std::size_t row = 0; row < rows; ++row) {
+          copy_rows(tiles, trellis.trellis.subspan(row * stored_row, stored_row), tile,
+                    to + row * static_cast<std::size_t>(width / kTileSide) * tile);
+        }
+      });
+  part.svh = storage_->part(name + ".svh", static_cast<std::size_t>(width) * sizeof(Half),
+                            [&](std::byte* to) { copy_rows(columns, trellis.svh, sizeof(Half), to); });
+  view.weight = part;
+  return view;
+}
+
+LinearView Checkpoint::transposed_expert(std::string_view tensor, std::string_view bias, std::int64_t experts,
+                                         std::int64_t expert, std::int64_t first_column, std::int64_t step,
+                                         std::int64_t out, std::int64_t in) const {
+  const std::int64_t width = step * out;
+  const DenseView fused = dense(tensor, {experts, in, width});
+  const std::size_t element = size_of(fused.dtype);
+  const std::string name = fmt::format("{}[{}].{}", tensor, expert, first_column);
+  LinearView view{.name = name, .in_features = in, .out_features = out};
+  const auto copy = [&](const DenseView& from, std::int64_t row, std::int64_t column, std::byte* to) {
+    const std::size_t size = size_of(from.dtype);
+    std::memcpy(to, from.bytes.data() + static_cast<std::size_t>(row * width + first_column + column * step) * size,
+                size);
+  };
+  view.weight = DenseView{fused.dtype, out, in,
+                          storage_->part(name, static_cast<std::size_t>(out * in) * element, [&](std::byte* to) {
+                            for (std::int64_t o = 0; o < out; ++o) {
+                              for (std::int64_t i = 0; i < in; ++i, to += element) copy(fused, expert * in + i, o, to);
+                            }
+                          })};
+  if (!bias.empty()) {
+    const DenseView all = dense(bias, {experts, width});
+    const std::size_t size = size_of(all.dtype);
+    view.bias = DenseView{all.dtype, 1, out,
+                          storage_->part(name + ".bias", static_cast<std::size_t>(out) * size, [&](std::byte* to) {
+                            for (std::int64_t o = 0; o < out; ++o, to += size) copy(all, expert, o, to);
+                          })};
+  }
+  return view;
 }
 
 void Checkpoint::release_pages(std::span<const std::byte> bytes) const {

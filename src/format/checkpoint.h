@@ -63,6 +63,25 @@ class Checkpoint {
   LinearView fused_expert(std::string_view tensor, std::int64_t expert, std::int64_t first_row, std::int64_t rows,
                           std::int64_t in) const;
 
+  /// A run of output features of a linear.
+  struct OutputRange {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+  };
+
+  /// The outputs of `linear` that the ranges name, one range after the other, as a linear of its own: how q, k and v
+  /// are taken from a fused projection. One range of a dense weight stays where it is; anything else is copied once
+  /// into storage of this object, which reads the data. Throws Error for a trellis when ranges do not start and end at
+  /// multiples of 128 (its transform mixes blocks of 128 outputs).
+  LinearView select_outputs(const LinearView& linear, std::span<const OutputRange> ranges) const;
+
+  /// One expert of a fused dense tensor [experts, in, all columns]: output i is column first_column + i * step. With
+  /// `bias` (may be empty) [experts, all columns]. Copied once into storage of this object. Throws Error for a missing
+  /// tensor, another shape or element type.
+  LinearView transposed_expert(std::string_view tensor, std::string_view bias, std::int64_t experts,
+                               std::int64_t expert, std::int64_t first_column, std::int64_t step, std::int64_t out,
+                               std::int64_t in) const;
+
   /// The key of the first trellis below `prefix` ("model.layers.0.mlp.experts" finds
   /// "model.layers.0.mlp.experts.0.down_proj"); empty if none.
   std::string_view trellis_below(std::string_view prefix) const;
@@ -73,7 +92,7 @@ class Checkpoint {
   void release_pages() const;
 
  private:
-  struct SignStorage;
+  struct Storage;
 
   DenseView dense_linear(std::string_view key, std::int64_t in, std::int64_t out) const;
 
@@ -81,7 +100,7 @@ class Checkpoint {
   Config config_;
   TensorTable tensors_;
   std::vector<std::string_view> trellis_keys_;  ///< sorted
-  std::unique_ptr<SignStorage> signs_;
+  std::unique_ptr<Storage> storage_;
 };
 
 }  // namespace pergola

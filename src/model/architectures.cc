@@ -1,10 +1,9 @@
 #include "model/architectures.h"
 
-#include <fmt/ranges.h>
-
 #include <array>
 
 #include "base/error.h"
+#include "model/families.h"
 #include "model/qwen3_5.h"
 
 namespace pergola {
@@ -13,14 +12,35 @@ namespace {
 
 struct Architecture {
   std::string_view name;
-  ModelBlueprint (*read)(const Checkpoint& checkpoint);
+  const DecoderFamily* family = nullptr;
+  ModelBlueprint (*read)(const Checkpoint& checkpoint) = nullptr;  ///< for what no DecoderFamily describes
 };
 
 constexpr std::array kArchitectures = {
-    Architecture{"Qwen3_5ForConditionalGeneration", read_qwen3_5},
-    Architecture{"Qwen3_5ForCausalLM", read_qwen3_5},
-    Architecture{"Qwen3_5MoeForConditionalGeneration", read_qwen3_5_moe},
-    Architecture{"Qwen3_5MoeForCausalLM", read_qwen3_5_moe},
+    Architecture{"LlamaForCausalLM", &kLlama},
+    Architecture{"MistralForCausalLM", &kMistral},
+    Architecture{"MinistralForCausalLM", &kMistral},
+    Architecture{"Ministral3ForCausalLM", &kMistral},
+    Architecture{"Mistral3ForConditionalGeneration", &kMistral},
+    Architecture{"Qwen2ForCausalLM", &kQwen2},
+    Architecture{"Qwen3ForCausalLM", &kQwen3},
+    Architecture{"SmolLM3ForCausalLM", &kSmolLm3},
+    Architecture{"Ernie4_5ForCausalLM", &kErnie45},
+    Architecture{"SeedOssForCausalLM", &kSeedOss},
+    Architecture{"Phi3ForCausalLM", &kPhi3},
+    Architecture{"Qwen3MoeForCausalLM", &kQwen3Moe},
+    Architecture{"MixtralForCausalLM", &kMixtral},
+    Architecture{"Gemma2ForCausalLM", &kGemma2},
+    Architecture{"Gemma3ForCausalLM", &kGemma3},
+    Architecture{"Gemma3ForConditionalGeneration", &kGemma3},
+    Architecture{"Glm4ForCausalLM", &kGlm4},
+    Architecture{"Glm4MoeForCausalLM", &kGlm4Moe},
+    Architecture{"GptOssForCausalLM", &kGptOss},
+    Architecture{"Qwen3NextForCausalLM", nullptr, read_qwen3_5_moe},
+    Architecture{"Qwen3_5ForConditionalGeneration", nullptr, read_qwen3_5},
+    Architecture{"Qwen3_5ForCausalLM", nullptr, read_qwen3_5},
+    Architecture{"Qwen3_5MoeForConditionalGeneration", nullptr, read_qwen3_5_moe},
+    Architecture{"Qwen3_5MoeForCausalLM", nullptr, read_qwen3_5_moe},
 };
 
 /// Weights of another quantisation would be found missing or misread one tensor at a time: say it once.
@@ -41,12 +61,12 @@ ModelBlueprint read_blueprint(const Checkpoint& checkpoint) {
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name != name) continue;
     check_quantization(config);
-    ModelBlueprint blueprint = architecture.read(checkpoint);
+    ModelBlueprint blueprint =
+        architecture.family != nullptr ? read_decoder(checkpoint, *architecture.family) : architecture.read(checkpoint);
     blueprint.architecture = name;
     return blueprint;
   }
-  config.reject("architectures", "the architecture '{}' is not supported; supported are {}", name,
-                fmt::join(supported_architectures(), ", "));
+  config.reject("architectures", "the architecture '{}' is not supported; docs/models.md has those that are", name);
 }
 
 std::vector<std::string> supported_architectures() {

@@ -10,6 +10,7 @@ AttentionBlock::AttentionBlock(const AttentionBlueprint& blueprint, const BlockC
   if (blueprint.k_norm) layer_.k_norm = context.parameters.add(*blueprint.k_norm, blueprint.name);
   const auto pairs = static_cast<std::int64_t>(blueprint.inv_freq.size());
   if (pairs > 0) layer_.rope.inv_freq = context.parameters.add(blueprint.inv_freq, 1, pairs, blueprint.name);
+  if (blueprint.sinks) layer_.sinks = context.parameters.add(*blueprint.sinks, blueprint.name);
   ScratchLayout layout(backend_.max_rows());
   tensors_ = lay_out(blueprint, backend_, layout);
   context.scratch.require(layout);
@@ -29,18 +30,24 @@ AttentionBlock::Intermediates AttentionBlock::lay_out(const AttentionBlueprint& 
   return tensors;
 }
 
+std::int64_t AttentionBlock::ring_rows(const Attention& layer, const Backend& backend) {
+  return layer.window > 0 ? layer.window - 1 + backend.max_rows() : 0;
+}
+
 std::size_t AttentionBlock::cache_bytes(const AttentionBlueprint& blueprint, const Backend& backend) {
   return static_cast<std::size_t>(blueprint.k.out_features + blueprint.v.out_features) * size_of(backend.cache_type());
 }
 
 void AttentionBlock::allocate_cache(const CachePlan& plan) {
-  const std::int64_t rows = plan.pages * plan.page_size;
+  const std::int64_t ring = ring_rows(layer_, backend_);
+  const std::int64_t rows = ring > 0 ? plan.slots * ring : plan.pages * plan.page_size;
   const std::int64_t width = std::int64_t{layer_.kv_heads} * layer_.head_dim;
   const DType type = backend_.cache_type();
   const std::size_t bytes = static_cast<std::size_t>(rows * width) * size_of(type);
   keys_ = backend_.allocate(bytes, "the KV cache");
   values_ = backend_.allocate(bytes, "the KV cache");
-  cache_ = {{keys_.get(), 0, type, rows, width, width}, {values_.get(), 0, type, rows, width, width}, plan.page_size};
+  cache_ = {
+      {keys_.get(), 0, type, rows, width, width}, {values_.get(), 0, type, rows, width, width}, plan.page_size, ring};
 }
 
 void AttentionBlock::forward(const Tensor& x, const Batch& batch, const Tensor& out) {

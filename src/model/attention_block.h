@@ -5,7 +5,8 @@
 
 namespace pergola {
 
-/// q|k|v projections, attention over the pages of the cache, output projection.
+/// q|k|v projections, attention over the cache, output projection. The cache of a layer with a window is a ring a
+/// slot: its size does not depend on the context.
 class AttentionBlock final : public Mixer {
  public:
   AttentionBlock(const AttentionBlueprint& blueprint, const BlockContext& context);
@@ -22,6 +23,9 @@ class AttentionBlock final : public Mixer {
     Tensor mixed;
   };
   static Intermediates lay_out(const AttentionBlueprint& blueprint, const Backend& backend, ScratchLayout& layout);
+  /// Tokens that a layer with a window remembers of a slot: those that the first row of a step still sees, and the
+  /// step's. 0 without a window.
+  static std::int64_t ring_rows(const Attention& layer, const Backend& backend);
   /// Bytes of keys and values of one token.
   static std::size_t cache_bytes(const AttentionBlueprint& blueprint, const Backend& backend);
 

@@ -28,7 +28,8 @@ struct AttentionBlueprint {
   Attention layer;
   std::optional<NormBlueprint> q_norm;
   std::optional<NormBlueprint> k_norm;
-  std::vector<float> inv_freq;  ///< rope.dims / 2 values
+  std::vector<float> inv_freq;     ///< rope.dims / 2 values
+  std::optional<DenseView> sinks;  ///< [1, heads]
   LinearView q;
   LinearView k;
   LinearView v;
@@ -59,12 +60,15 @@ struct MlpBlueprint {
   LinearView down;
 };
 
-/// x += mixer(input_norm(x)); x += feed_forward(post_norm(x)).
+/// x += mixer(input_norm(x)); x += feed_forward(post_norm(x)). With output norms ("sandwich"), what a block adds is
+/// normed first.
 struct LayerBlueprint {
   NormBlueprint input_norm;
   NormBlueprint post_norm;
   std::variant<AttentionBlueprint, DeltaNetBlueprint> mixer;
   std::variant<MlpBlueprint, MoeView> feed_forward;
+  std::optional<NormBlueprint> mixer_output_norm;
+  std::optional<NormBlueprint> feed_forward_output_norm;
 };
 
 /// A decoder-only language model: embedding, layers, final norm, head.
@@ -74,9 +78,11 @@ struct ModelBlueprint {
   std::int64_t hidden_size = 0;
   std::int64_t max_positions = 0;
   DenseView embedding;  ///< [vocab_size, hidden_size]
+  float embedding_scale = 1.0f;
   std::vector<LayerBlueprint> layers;
   NormBlueprint final_norm;
   LinearView head;
+  float logit_cap = 0.0f;  ///< > 0: a logit l becomes logit_cap * tanh(l / logit_cap)
 };
 
 }  // namespace pergola

@@ -4,8 +4,8 @@
 
 namespace pergola {
 
-Head::Head(const LinearView& head, Backend& backend)
-    : backend_(backend), linear_(backend.bind_linears(std::array{head})) {
+Head::Head(const LinearView& head, float cap, Backend& backend)
+    : backend_(backend), cap_(cap), linear_(backend.bind_linears(std::array{head})) {
   const DType type = backend.activation_type();
   buffer_ = backend.allocate(static_cast<std::size_t>(backend.max_rows() * head.in_features) * size_of(type),
                              "the head's input");
@@ -16,6 +16,7 @@ void Head::forward(const Tensor& x, const Tensor& indices, const Tensor& logits)
   const Tensor chosen = gathered_.slice_rows(0, indices.columns);
   backend_.gather_rows(x, indices, chosen);
   backend_.linear(*linear_, chosen, std::array{logits});
+  if (cap_ > 0) backend_.soft_cap(logits, cap_);
 }
 
 }  // namespace pergola

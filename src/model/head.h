@@ -10,13 +10,15 @@ namespace pergola {
 /// Logits of chosen rows of the normed residual stream.
 class Head {
  public:
-  Head(const LinearView& head, Backend& backend);
+  /// `cap` > 0 caps the logits (Backend::soft_cap).
+  Head(const LinearView& head, float cap, Backend& backend);
 
   /// logits [n, vocab] f32 of the rows `indices` (i32 [1, n], n at most max_rows) of x.
   void forward(const Tensor& x, const Tensor& indices, const Tensor& logits);
 
  private:
   Backend& backend_;
+  float cap_;
   std::unique_ptr<LinearGroup> linear_;
   std::unique_ptr<Buffer> buffer_;
   Tensor gathered_;  ///< [max_rows, hidden]

@@ -63,19 +63,23 @@ void Model::bind(const ModelBlueprint& blueprint, const Checkpoint& checkpoint, 
   };
 
   embedding_ = backend_.bind_embedding(blueprint.embedding);
+  embedding_scale_ = blueprint.embedding_scale;
   bound(stored_spans(blueprint.embedding));
   for (const LayerBlueprint& layer : blueprint.layers) {
     for (const LinearView* linear : linears_of(layer)) checkpoint.check_marker(*linear);
     Layer& made = layers_.emplace_back();
     made.input_norm = parameters_.add(layer.input_norm, "a norm");
     made.post_norm = parameters_.add(layer.post_norm, "a norm");
+    if (layer.mixer_output_norm) made.mixer_output_norm = parameters_.add(*layer.mixer_output_norm, "a norm");
+    if (layer.feed_forward_output_norm)
+      made.feed_forward_output_norm = parameters_.add(*layer.feed_forward_output_norm, "a norm");
     made.mixer = std::visit([&](const auto& block) { return make_block(block, context); }, layer.mixer);
     made.feed_forward = std::visit([&](const auto& block) { return make_block(block, context); }, layer.feed_forward);
     bound(stored_spans(layer));
   }
   final_norm_ = parameters_.add(blueprint.final_norm, "a norm");
   checkpoint.check_marker(blueprint.head);
-  head_ = std::make_unique<Head>(blueprint.head, backend_);
+  head_ = std::make_unique<Head>(blueprint.head, blueprint.logit_cap, backend_);
   bound(stored_spans(blueprint.head));
   allocate_activations();
   backend_.synchronize();
@@ -108,12 +112,15 @@ void Model::forward(const Batch& batch, const Tensor& logit_rows, const Tensor& 
   const Tensor residual = residual_.slice_rows(0, batch.rows);
   const Tensor normed = normed_.slice_rows(0, batch.rows);
   const Tensor delta = delta_.slice_rows(0, batch.rows);
-  backend_.embed(*embedding_, batch.tokens, residual);
+  backend_.embed(*embedding_, batch.tokens, embedding_scale_, residual);
   backend_.rms_norm(layers_.front().input_norm, residual, normed);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    layers_[i].mixer->forward(normed, batch, delta);
-    backend_.add_rms_norm(layers_[i].post_norm, residual, delta, normed);
-    layers_[i].feed_forward->forward(normed, delta);
+    const Layer& layer = layers_[i];
+    layer.mixer->forward(normed, batch, delta);
+    if (layer.mixer_output_norm) backend_.rms_norm(*layer.mixer_output_norm, delta, delta);
+    backend_.add_rms_norm(layer.post_norm, residual, delta, normed);
+    layer.feed_forward->forward(normed, delta);
+    if (layer.feed_forward_output_norm) backend_.rms_norm(*layer.feed_forward_output_norm, delta, delta);
     const RmsNorm& next = i + 1 < layers_.size() ? layers_[i + 1].input_norm : final_norm_;
     backend_.add_rms_norm(next, residual, delta, normed);
   }

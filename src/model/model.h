@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,8 @@ class Model {
   struct Layer {
     RmsNorm input_norm;
     RmsNorm post_norm;
+    std::optional<RmsNorm> mixer_output_norm;
+    std::optional<RmsNorm> feed_forward_output_norm;
     std::unique_ptr<Mixer> mixer;
     std::unique_ptr<FeedForward> feed_forward;
   };
@@ -76,6 +79,7 @@ class Model {
   Tensor normed_;    ///< [max_rows, hidden]
   Tensor delta_;     ///< f32 [max_rows, hidden]: what a block adds to the residual
   std::unique_ptr<Embedding> embedding_;
+  float embedding_scale_ = 1.0f;
   std::vector<Layer> layers_;
   RmsNorm final_norm_;
   std::unique_ptr<Head> head_;

@@ -39,7 +39,14 @@ class Planner {
     ScratchLayout layout(backend_.max_rows());
     AttentionBlock::lay_out(block, backend_, layout);
     widest_scratch_ = std::max(widest_scratch_, layout.bytes());
-    plan_.kv_bytes_per_token += AttentionBlock::cache_bytes(block, backend_);
+    if (block.sinks) small_ += DeviceParameters::bytes_of(block.sinks->columns);
+    const std::size_t token = AttentionBlock::cache_bytes(block, backend_);
+    if (const std::int64_t ring = AttentionBlock::ring_rows(block.layer, backend_); ring > 0) {
+      plan_.ring_bytes_per_slot += token * static_cast<std::size_t>(ring);
+      plan_.state_bytes_per_slot += token * static_cast<std::size_t>(ring);
+    } else {
+      plan_.kv_bytes_per_token += token;
+    }
   }
 
   void add(const DeltaNetBlueprint& block) {
@@ -65,7 +72,8 @@ class Planner {
 
   ModelPlan finish(const ModelBlueprint& model) {
     for (const LayerBlueprint& layer : model.layers) {
-      small_ += norm_bytes(layer.input_norm) + norm_bytes(layer.post_norm);
+      small_ += norm_bytes(layer.input_norm) + norm_bytes(layer.post_norm) + norm_bytes(layer.mixer_output_norm) +
+                norm_bytes(layer.feed_forward_output_norm);
       std::visit([this](const auto& block) { add(block); }, layer.mixer);
       std::visit([this](const auto& block) { add(block); }, layer.feed_forward);
     }

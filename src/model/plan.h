@@ -20,8 +20,9 @@ struct ModelPlan {
 
   std::vector<Part> weights;             ///< where the backend reads them: mapped or repacked
   std::vector<Part> work;                ///< activations and the backend's work space, sized by max_rows
-  std::size_t kv_bytes_per_token = 0;    ///< all attention layers
-  std::size_t state_bytes_per_slot = 0;  ///< all recurrent layers
+  std::size_t kv_bytes_per_token = 0;    ///< attention layers without a window
+  std::size_t state_bytes_per_slot = 0;  ///< recurrent layers, and the rings of layers with a window
+  std::size_t ring_bytes_per_slot = 0;   ///< of these, the rings
 
   std::size_t weight_bytes() const;
   std::size_t work_bytes() const;

@@ -5,8 +5,8 @@
 
 namespace pergola {
 
-/// The text model of the Qwen3.5 family (Qwen3.5, 3.6, 3.8): layers of gated delta nets and gated attention, dense or
-/// mixture-of-experts feed-forward. Takes the nested and the flat configuration, tensor prefixes
+/// The text model of the Qwen3.5 family (Qwen3-Next, Qwen3.5, 3.6, 3.8): layers of gated delta nets and gated
+/// attention, dense or mixture-of-experts feed-forward. Takes the nested and the flat configuration, tensor prefixes
 /// `model.language_model.`, `model.` and `language_model.model.`, experts one by one or fused, a head of its own or
 /// tied. Vision tensors and the multi-token-prediction head (`mtp.*`) are not read. Throws Error as read_blueprint
 /// does.

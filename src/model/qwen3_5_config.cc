@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "model/text_config.h"
+
 namespace pergola {
 
 namespace {
-
-// Bounds that no model comes near; they keep products of any two far from overflow.
-constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;
-constexpr std::int64_t kMaxVocab = std::int64_t{1} << 24;
-constexpr std::int64_t kMaxPositions = std::int64_t{1} << 30;
-constexpr std::int64_t kMaxCount = 4096;
 
 int small_int(const Config& text, std::string_view field) {
   return static_cast<int>(text.require_int(field, 1, kMaxCount));
@@ -49,7 +45,7 @@ void read_attention(const Config& text, Qwen35Config& result) {
     text.reject("attn_output_gate", "attention without an output gate is not supported in this family");
   if (text.get_bool("use_sliding_window", false))
     text.reject("use_sliding_window", "sliding-window attention is not supported in this family");
-  result.rope = read_rope(text, result.head_dim, 0.25);
+  result.rope = read_rope(text, result.head_dim, {.partial_factor = 0.25});
 }
 
 void read_delta_net(const Config& text, Qwen35Config& result) {

@@ -26,10 +26,20 @@ struct Piece {
   std::int64_t past, rows;
 };
 
+/// What only some families have. `ring`: the cache is a ring of window - 1 + rows of the step.
+struct Extras {
+  std::int64_t window = 0;
+  bool ring = false;
+  float soft_cap = 0;
+  bool sinks = false;
+  float growth = 0;
+};
+
 struct Case {
   Shape shape;
   std::vector<Piece> pieces;
   std::int64_t page_size;
+  Extras extras = {};
 };
 
 /// One step of a case on a backend: what attention puts out, and what is in the cache afterwards.
@@ -52,6 +62,11 @@ Outcome run(Backend& backend, const Case& test, DType cache) {
     frequencies.push_back(std::pow(1e4f, -2.0f * static_cast<float>(j) / static_cast<float>(s.rope_dims)));
   layer.rope = {.dims = s.rope_dims, .interleaved = s.interleaved, .magnitude = 1.1f};
   if (s.rope_dims > 0) layer.rope.inv_freq = made.floats(frequencies, 1);
+  layer.window = test.extras.window;
+  layer.soft_cap = test.extras.soft_cap;
+  layer.query_growth = test.extras.growth;
+  layer.query_growth_length = 50;
+  if (test.extras.sinks) layer.sinks = made.floats(random_normal<float>(s.heads, 13), 1);
   backend.prepare(layer);
 
   Batch batch;
@@ -82,24 +97,28 @@ Outcome run(Backend& backend, const Case& test, DType cache) {
   batch.row_sequence = made.ints(sequence_of);
   batch.row_start = made.ints(starts);
   batch.page_table = made.ints(table, batch.sequences);
+  std::vector<std::int32_t> slots(test.pieces.size());
+  for (std::size_t q = 0; q < slots.size(); ++q) slots[q] = static_cast<std::int32_t>(slots.size() - 1 - q);
+  batch.slots = made.ints(slots);
+  const std::int64_t ring = test.extras.ring ? test.extras.window - 1 + batch.rows : 0;
+  const std::int64_t cache_rows = ring > 0 ? ring * batch.sequences : pages * test.page_size;
 
   // Tokens of the past are in the cache, everything else in it is NaN.
   const std::int64_t width = s.kv_heads * s.head_dim;
   const auto nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> keys(static_cast<std::size_t>(pages * test.page_size * width), nan), values = keys;
+  std::vector<float> keys(static_cast<std::size_t>(cache_rows * width), nan), values = keys;
   for (std::size_t q = 0; q < test.pieces.size(); ++q) {
     const std::vector<float> k = random_normal<float>(test.pieces[q].past * width, 100 + static_cast<std::uint32_t>(q));
     const std::vector<float> v = random_normal<float>(test.pieces[q].past * width, 200 + static_cast<std::uint32_t>(q));
     for (std::int64_t t = 0; t < test.pieces[q].past; ++t) {
       const std::int64_t page =
           table[q * static_cast<std::size_t>(most_pages) + static_cast<std::size_t>(t / test.page_size)];
-      const std::int64_t row = page * test.page_size + t % test.page_size;
+      const std::int64_t row = ring > 0 ? slots[q] * ring + t % ring : page * test.page_size + t % test.page_size;
       std::copy_n(k.begin() + t * width, width, keys.begin() + row * width);
       std::copy_n(v.begin() + t * width, width, values.begin() + row * width);
     }
   }
-  const KvLayer kv{made.floats(keys, pages * test.page_size, cache), made.floats(values, pages * test.page_size, cache),
-                   test.page_size};
+  const KvLayer kv{made.floats(keys, cache_rows, cache), made.floats(values, cache_rows, cache), test.page_size, ring};
   const std::int64_t query_width = s.heads * s.head_dim * (s.gated ? 2 : 1);
   const Tensor q = made.floats(random_normal<float>(batch.rows * query_width, 1), batch.rows);
   const Tensor k = made.floats(random_normal<float>(batch.rows * width, 2), batch.rows);
@@ -120,6 +139,11 @@ const std::vector<Case> kCases = {
     {{70, 1, 40, 8, true, false, false}, {{10, 3}}, 5},                    // more heads than a block holds
     {{6, 2, 33, 6, true, true, false}, {{0, 67}, {129, 35}}, 13},          // nothing is a multiple of anything
     {{2, 2, 128, 128, false, true, false}, {{0, 1}, {1, 1}, {2, 1}, {4000, 1}}, 32},
+    {{4, 2, 64, 64, false, false, false}, {{0, 1}, {3, 20}, {90, 40}, {700, 1}}, 16, {.window = 33}},
+    {{4, 2, 64, 64, false, false, false}, {{0, 1}, {3, 20}, {90, 40}, {700, 1}}, 16, {.window = 33, .ring = true}},
+    {{8, 1, 96, 96, false, true, false}, {{900, 12}, {2000, 1}}, 64, {.window = 600, .ring = true}},  // split keys
+    {{4, 2, 64, 64, false, false, false}, {{0, 90}, {600, 1}}, 16, {.soft_cap = 1.5f, .sinks = true}},
+    {{4, 4, 40, 40, false, false, true}, {{0, 70}, {300, 2}}, 16, {.window = 1, .sinks = true, .growth = 0.3f}},
 };
 
 /// NaN rows that nobody wrote differ from themselves: compare bit patterns by way of their order.

@@ -133,7 +133,7 @@ TEST_F(Elementwise, EmbeddingOfEveryType) {
       DeviceTensors made(*cpu, 2);
       const std::vector<std::int32_t> ids{49, 0, 7, 7, 21, 3, 4, 5, 6, 8, 9, 10};
       const Tensor out = made.result(static_cast<std::int64_t>(ids.size()), width);
-      cpu->embed(*table, made.ints(ids), out);
+      cpu->embed(*table, made.ints(ids), 1.0f, out);
       const std::vector<float> rows = made.read(out);
       for (std::size_t i = 0; i < rows.size(); ++i) {
         ASSERT_EQ(rows[i], stored[static_cast<std::size_t>(ids[i / width] * width) + i % width]);

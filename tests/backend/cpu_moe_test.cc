@@ -50,6 +50,10 @@ struct Options {
   bool shared_gate = true;
   float svh_scale = 1.0f;
   Activation activation = Activation::silu;
+  RouterScore score = RouterScore::softmax_top_k;
+  bool correction = false;
+  int groups = 1;
+  int top_groups = 1;
 };
 
 OwnedMoe make_moe(const Options& o) {
@@ -83,6 +87,11 @@ OwnedMoe make_moe(const Options& o) {
   moe.view.hidden = o.hidden;
   moe.view.top_k = o.top_k;
   moe.view.activation = o.activation;
+  moe.view.score = o.score;
+  moe.view.groups = o.groups;
+  moe.view.top_groups = o.top_groups;
+  if (o.score == RouterScore::sigmoid) moe.view.routed_scale = 1.8f;
+  if (o.correction) moe.view.correction = std::get<DenseView>(moe.dense(o.experts, 1, 0.3f, 77).weight);
   moe.view.router = moe.dense(o.hidden, o.experts, 0.2f, 1);
   for (int e = 0; e < o.experts; ++e) moe.view.experts.push_back(expert(o.width));
   if (o.shared_width > 0) moe.view.shared = expert(o.shared_width);
@@ -139,6 +148,27 @@ TEST(CpuMoe, EqualInputVectors) {
 
 TEST(CpuMoe, DenseExperts) {
   compare(make_moe({.hidden = 96, .width = 40, .shared_width = 72, .dense = true}), {1, 5, 50}, 1e-5);
+}
+
+TEST(CpuMoe, EveryWayOfRouting) {
+  Options options{.hidden = 96, .width = 40, .shared_width = 0, .experts = 12, .dense = true};
+  for (const RouterScore score : {RouterScore::softmax_all, RouterScore::sigmoid}) {
+    options.score = score;
+    compare(make_moe(options), {1, 5, 50}, 1e-5);
+  }
+  options.correction = true;
+  compare(make_moe(options), {1, 5, 50}, 1e-5);
+  options.groups = 4;
+  options.top_groups = 2;
+  compare(make_moe(options), {1, 5, 50}, 1e-5);
+  options.groups = 12;  // of one expert each
+  options.top_groups = 3;
+  compare(make_moe(options), {1, 5, 50}, 1e-5);
+}
+
+TEST(CpuMoe, ClampedSwiglu) {
+  compare(make_moe({.hidden = 96, .width = 300, .dense = true, .activation = Activation::clamped_swiglu}), {1, 5, 50},
+          1e-5);
 }
 
 TEST(CpuMoe, WidthsThatArePadded) {

@@ -61,7 +61,7 @@ TEST_F(ReferenceRows, EmbeddingAndGatherTakeRowsByIndex) {
   const auto embedding = backend_->bind_embedding({DType::bf16, 4, 3, std::as_bytes(std::span(table))});
   const DeviceTensor ids(*backend_, 1, 3, std::vector<std::int32_t>{3, 0, 3});
   const DeviceTensor x(*backend_, 3, 3);
-  backend_->embed(*embedding, ids, x);
+  backend_->embed(*embedding, ids, 1.0f, x);
   EXPECT_EQ(x.values(), (std::vector<float>{9, 10, 11, 0, 1, 2, 9, 10, 11}));
   const DeviceTensor indices(*backend_, 1, 2, std::vector<std::int32_t>{2, 1});
   const DeviceTensor out(*backend_, 2, 3);

@@ -38,8 +38,8 @@ class SpoiltBackend final : public Backend {
   Footprint footprint(const Attention& layer) const override { return inner_.footprint(layer); }
   Footprint footprint(const DeltaNet& layer) const override { return inner_.footprint(layer); }
 
-  void embed(const Embedding& table, const Tensor& ids, const Tensor& out) override {
-    inner_.embed(table, ids, out);
+  void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) override {
+    inner_.embed(table, ids, scale, out);
     spoil("embed", out);
   }
   void rms_norm(const RmsNorm& norm, const Tensor& x, const Tensor& out) override {
@@ -56,7 +56,10 @@ class SpoiltBackend final : public Backend {
   }
   void gated_activation(Activation activation, const Tensor& gate, const Tensor& up, const Tensor& out) override {
     inner_.gated_activation(activation, gate, up, out);
-    spoil(activation == Activation::silu ? "silu" : "gelu_tanh", out);
+    spoil(activation == Activation::silu        ? "silu"
+          : activation == Activation::gelu_tanh ? "gelu_tanh"
+                                                : "clamped_swiglu",
+          out);
   }
   void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v, const KvLayer& cache,
                  const Batch& batch, const Tensor& out) override {
@@ -71,6 +74,10 @@ class SpoiltBackend final : public Backend {
   void moe(const Moe& moe, const Tensor& x, const Tensor& out) override {
     inner_.moe(moe, x, out);
     spoil("moe", out);
+  }
+  void soft_cap(const Tensor& x, float cap) override {
+    inner_.soft_cap(x, cap);
+    spoil("soft_cap", x);
   }
   void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) override {
     inner_.gather_rows(x, indices, out);
@@ -105,8 +112,8 @@ TEST(OperationCheck, FindsTheOperationThatWasSpoilt) {
   EXPECT_THAT(failed(checks), ::testing::IsEmpty());
   std::set<std::string> all;
   for (const OperationCheck& check : checks) all.insert(check.operation);
-  EXPECT_EQ(all.size(), 10u);
-  for (const std::string operation : {"linear", "delta_net", "embed", "attention"}) {
+  EXPECT_EQ(all.size(), 12u);
+  for (const std::string operation : {"linear", "delta_net", "embed", "attention", "soft_cap"}) {
     SpoiltBackend spoilt(*reference, operation, 1.05f);
     EXPECT_THAT(failed(check_operations(spoilt, *reference)), ::testing::ElementsAre(operation));
   }

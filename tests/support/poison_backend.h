@@ -54,7 +54,10 @@ class PoisonBackend final : public Backend {
   Footprint footprint(const Attention& layer) const override { return inner_->footprint(layer); }
   Footprint footprint(const DeltaNet& layer) const override { return inner_->footprint(layer); }
 
-  void embed(const Embedding& table, const Tensor& ids, const Tensor& out) override { inner_->embed(table, ids, out); }
+  void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) override {
+    inner_->embed(table, ids, scale, out);
+  }
+  void soft_cap(const Tensor& x, float cap) override { inner_->soft_cap(x, cap); }
   void rms_norm(const RmsNorm& norm, const Tensor& x, const Tensor& out) override { inner_->rms_norm(norm, x, out); }
   void add_rms_norm(const RmsNorm& norm, const Tensor& residual, const Tensor& delta, const Tensor& out) override {
     inner_->add_rms_norm(norm, residual, delta, out);

@@ -31,7 +31,8 @@ struct Block {
   std::int64_t heads;
   std::int64_t first_row;
   std::int64_t rows;
-  std::int64_t keys;        ///< that its last row attends to
+  std::int64_t first_key;   ///< that its first row attends to: 0 without a window
+  std::int64_t keys;        ///< end of the keys that its last row attends to
   std::int64_t split_keys;  ///< keys of a part
   std::int64_t splits;
   std::int64_t partial;  ///< first of queries() * splits places for partial results, if splits > 1
@@ -156,6 +157,7 @@ class AttentionStep {
   }
 
   std::int64_t cache_row(std::int64_t sequence, std::int64_t token) const {
+    if (cache_.ring > 0) return batch_.slots.data<std::int32_t>()[sequence] * cache_.ring + token % cache_.ring;
     const std::int64_t page = batch_.page_table.row<std::int32_t>(sequence)[token / cache_.page_size];
     return page * cache_.page_size + token % cache_.page_size;
   }
@@ -165,12 +167,14 @@ class AttentionStep {
            (row * tensor.stride + column) * static_cast<std::int64_t>(size_of(tensor.dtype));
   }
 
-  /// Calls use(offset, cache row, count) for the pieces of tokens [first, first + count) that lie in one page.
+  /// Calls use(offset, cache row, count) for the pieces of tokens [first, first + count) that lie in one page or in
+  /// one turn of a ring.
   template <typename Use>
   void for_pieces(std::int64_t sequence, std::int64_t first, std::int64_t count, const Use& use) const {
+    const std::int64_t run = cache_.ring > 0 ? cache_.ring : cache_.page_size;
     for (std::int64_t done = 0; done < count;) {
       const std::int64_t token = first + done;
-      const std::int64_t in_page = std::min(count - done, cache_.page_size - token % cache_.page_size);
+      const std::int64_t in_page = std::min(count - done, run - token % run);
       use(done, cache_row(sequence, token), in_page);
       done += in_page;
     }
@@ -197,24 +201,31 @@ class AttentionStep {
                     .heads = std::min(block_heads, group - head),
                     .first_row = first,
                     .rows = last - first,
+                    .first_key = first_key(first),
                     .keys = position(last - 1) + 1},
                    end - begin < kSplitRows);
       }
     }
   }
 
+  /// The first key that the row sees.
+  std::int64_t first_key(std::int64_t row) const {
+    return layer_.window > 0 ? std::max<std::int64_t>(0, position(row) - layer_.window + 1) : 0;
+  }
+
   void plan_block(Block block, bool split) {
-    block.split_keys = block.keys;
+    const std::int64_t keys = block.keys - block.first_key;
+    block.split_keys = keys;
     if (split) {
-      const std::int64_t even = (block.keys + kMaxSplits - 1) / kMaxSplits;
+      const std::int64_t even = (keys + kMaxSplits - 1) / kMaxSplits;
       block.split_keys = std::max(kMinSplitKeys, (even + kKeys - 1) / kKeys * kKeys);
     }
-    block.splits = (block.keys + block.split_keys - 1) / block.split_keys;
+    block.splits = (keys + block.split_keys - 1) / block.split_keys;
     const std::int64_t places = block.splits > 1 ? block.splits * block.queries() : 0;
     if (blocks_ == kWaveBlocks || items_ + block.splits > kWaveItems || partials_ + places > kWavePartials) flush();
     block.partial = partials_;
     partials_ += places;
-    products_ += block.queries() * block.keys * head_dim();
+    products_ += block.queries() * keys * head_dim();
     for (std::int64_t s = 0; s < block.splits; ++s) {
       shared_.items[items_++] = {static_cast<std::int32_t>(blocks_), static_cast<std::int32_t>(s)};
     }
@@ -240,7 +251,7 @@ class AttentionStep {
     const Block& block = shared_.blocks[item.block];
     const MemberWork work = member_work(member);
     load_queries(block, work);
-    const std::int64_t first = item.split * block.split_keys;
+    const std::int64_t first = block.first_key + item.split * block.split_keys;
     const std::int64_t end = std::min(block.keys, first + block.split_keys);
     for (std::int64_t key = first; key < end; key += kKeys) {
       const std::int64_t count = std::min(kKeys, end - key);
@@ -251,11 +262,17 @@ class AttentionStep {
     store(block, item.split, work);
   }
 
+  float query_growth(std::int64_t position) const {
+    if (layer_.query_growth <= 0) return 1.0f;
+    return 1.0f + layer_.query_growth * std::log(1.0f + static_cast<float>(position / layer_.query_growth_length));
+  }
+
   void load_queries(const Block& block, const MemberWork& work) const {
     for (std::int64_t query = 0; query < block.queries(); ++query) {
       const float* head = q_.row<float>(block.first_row + query / block.heads) +
                           (block.first_head + query % block.heads) * query_width();
-      floats_.scale(head, layer_.scale, work.queries + query * head_dim(), head_dim());
+      const float scale = layer_.scale * query_growth(position(block.first_row + query / block.heads));
+      floats_.scale(head, scale, work.queries + query * head_dim(), head_dim());
       std::fill_n(work.sums + query * work.ld, head_dim(), 0.0f);
       work.maximum[query] = -std::numeric_limits<float>::infinity();
       work.total[query] = 0.0f;
@@ -288,14 +305,19 @@ class AttentionStep {
     });
   }
 
-  /// Turns the scores of one query into weights; keys after the query's own token get 0.
+  /// Turns the scores of one query into weights; keys after the query's own token and before its window get 0.
   void weigh(const Block& block, const MemberWork& work, std::int64_t query, std::int64_t key,
              std::int64_t count) const {
     float* scores = work.scores + query * kKeys;
-    const std::int64_t own = position(block.first_row + query / block.heads);
-    const std::int64_t valid = std::clamp<std::int64_t>(own + 1 - key, 0, count);
-    std::fill(scores + valid, scores + count, 0.0f);
-    if (valid == 0) return;
+    const std::int64_t row = block.first_row + query / block.heads;
+    const std::int64_t end = std::clamp<std::int64_t>(position(row) + 1 - key, 0, count);
+    const std::int64_t begin = std::clamp<std::int64_t>(first_key(row) - key, 0, end);
+    std::fill(scores, scores + begin, 0.0f);
+    std::fill(scores + end, scores + count, 0.0f);
+    if (begin == end) return;
+    scores += begin;
+    const std::int64_t valid = end - begin;
+    if (layer_.soft_cap > 0) soft_cap(floats_, scores, layer_.soft_cap, valid);
     const float largest = floats_.max_value(scores, valid);
     if (largest > work.maximum[query]) {
       const float factor = std::exp(work.maximum[query] - largest);
@@ -324,7 +346,7 @@ class AttentionStep {
     for (std::int64_t query = 0; query < block.queries(); ++query) {
       const float* sums = work.sums + query * work.ld;
       if (block.splits == 1) {
-        finish(block, query, sums, work.total[query]);
+        finish(block, query, sums, work.maximum[query], work.total[query]);
         continue;
       }
       const std::int64_t place = block.partial + query * block.splits + split;
@@ -351,14 +373,16 @@ class AttentionStep {
           floats_.add_scaled(sums, sums + s * head_dim(), factor, head_dim());
         }
       }
-      finish(block, query, sums, total);
+      finish(block, query, sums, largest, total);
     }
   }
 
-  void finish(const Block& block, std::int64_t query, const float* sums, float total) const {
+  /// `total` is the sum of exp(score - maximum).
+  void finish(const Block& block, std::int64_t query, const float* sums, float maximum, float total) const {
     const std::int64_t row = block.first_row + query / block.heads;
     const std::int64_t head = block.first_head + query % block.heads;
     float* result = out_.row<float>(row) + head * head_dim();
+    if (layer_.sinks) total += std::exp(layer_.sinks.data<float>()[head] - maximum);
     floats_.scale(sums, 1.0f / total, result, head_dim());
     if (layer_.gated) {
       floats_.sigmoid_multiply(result, q_.row<float>(row) + head * query_width() + head_dim(), head_dim());

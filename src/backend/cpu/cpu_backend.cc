@@ -62,6 +62,7 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(const BackendOptions& options)
       : isa_(chosen_isa(options.isa)),
         max_rows_(options.max_rows),
+        exact_(options.precision == Precision::exact),
         pool_(options.threads > 0 ? options.threads : ThreadPool::available_processors(), options.pin_threads),
         table_(make_kernel_table(cpu_features(), isa_, options.precision)),
         work_(pool_.size()) {
@@ -76,7 +77,7 @@ class CpuBackend final : public Backend {
   std::int64_t max_rows() const override { return max_rows_; }
 
   /// Half the memory and half the reading of f32; keys and values were computed from rounded weights anyway.
-  DType cache_type() const override { return DType::f16; }
+  DType cache_type() const override { return exact_ ? DType::f32 : DType::f16; }
 
   std::unique_ptr<Buffer> allocate(std::size_t bytes, std::string_view what) override {
     return std::make_unique<cpu::Memory>(bytes, what);
@@ -139,8 +140,8 @@ class CpuBackend final : public Backend {
   Footprint footprint(const Attention& layer) const override { return with_work(0, cpu::attention_needs(layer)); }
   Footprint footprint(const DeltaNet& layer) const override { return with_work(0, cpu::delta_net_needs(layer)); }
 
-  void embed(const Embedding& table, const Tensor& ids, const Tensor& out) override {
-    cpu::embed(context_, static_cast<const cpu::CpuEmbedding&>(table), ids, out);
+  void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) override {
+    cpu::embed(context_, static_cast<const cpu::CpuEmbedding&>(table), ids, scale, out);
   }
 
   void rms_norm(const RmsNorm& norm, const Tensor& x, const Tensor& out) override {
@@ -173,6 +174,8 @@ class CpuBackend final : public Backend {
     static_cast<const cpu::CpuMoe&>(moe).run(context_, table_, x, out);
   }
 
+  void soft_cap(const Tensor& x, float cap) override { cpu::soft_cap(context_, x, cap); }
+
   void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) override {
     cpu::gather_rows(context_, x, indices, out);
   }
@@ -185,6 +188,7 @@ class CpuBackend final : public Backend {
 
   Isa isa_;
   std::int64_t max_rows_;
+  bool exact_;
   DeviceInfo info_;
   ThreadPool pool_;
   KernelTable table_;

@@ -1,9 +1,28 @@
 #include "backend/cpu/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 namespace pergola::cpu {
+namespace {
+
+constexpr std::int64_t kPiece = 256;
+
+/// g * sigmoid(a g) * (u + 1) = silu(a g) * (u + 1) / a, with the clamped values in pieces on the stack.
+void clamped_swiglu(const FloatKernels& floats, const float* gate, const float* up, float* out, std::int64_t n) {
+  float gates[kPiece], ups[kPiece];
+  for (std::int64_t first = 0; first < n; first += kPiece) {
+    const std::int64_t count = std::min(kPiece, n - first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      gates[i] = kSwigluAlpha * std::min(gate[first + i], kSwigluLimit);
+      ups[i] = (std::clamp(up[first + i], -kSwigluLimit, kSwigluLimit) + 1.0f) / kSwigluAlpha;
+    }
+    floats.silu_multiply(gates, ups, out + first, count);
+  }
+}
+
+}  // namespace
 
 float rms_factor(float sum_squares, std::int64_t width, float eps) {
   return 1.0f / std::sqrt(sum_squares / static_cast<float>(width) + eps);
@@ -11,20 +30,35 @@ float rms_factor(float sum_squares, std::int64_t width, float eps) {
 
 void activate(const FloatKernels& floats, Activation activation, const float* gate, const float* up, float* out,
               std::int64_t n) {
-  if (activation == Activation::silu) {
-    floats.silu_multiply(gate, up, out, n);
-  } else {
-    floats.gelu_multiply(gate, up, out, n);
+  switch (activation) {
+    case Activation::silu:
+      return floats.silu_multiply(gate, up, out, n);
+    case Activation::gelu_tanh:
+      return floats.gelu_multiply(gate, up, out, n);
+    case Activation::clamped_swiglu:
+      return clamped_swiglu(floats, gate, up, out, n);
   }
 }
 
-void embed(const Context& context, const CpuEmbedding& embedding, const Tensor& ids, const Tensor& out) {
+void soft_cap(const FloatKernels& floats, float* x, float cap, std::int64_t n) {
+  float angles[kPiece];
+  for (std::int64_t first = 0; first < n; first += kPiece) {
+    const std::int64_t count = std::min(kPiece, n - first);
+    floats.scale(x + first, 2.0f / cap, angles, count);
+    std::fill_n(x + first, count, 2.0f * cap);
+    floats.sigmoid_multiply(x + first, angles, count);
+    for (std::int64_t i = first; i < first + count; ++i) x[i] -= cap;
+  }
+}
+
+void embed(const Context& context, const CpuEmbedding& embedding, const Tensor& ids, float scale, const Tensor& out) {
   const DenseView& table = embedding.table;
   const ElementKernels& elements = context.floats.of(table.dtype);
   const std::int64_t row_bytes = table.columns * static_cast<std::int64_t>(size_of(table.dtype));
   for_rows(context.pool, out.rows, out.columns, [&](std::int64_t row) {
     const std::int64_t id = ids.data<std::int32_t>()[row];
     elements.to_float(table.bytes.data() + id * row_bytes, out.row<float>(row), table.columns);
+    if (scale != 1.0f) context.floats.scale(out.row<float>(row), scale, out.row<float>(row), table.columns);
   });
 }
 
@@ -52,6 +86,11 @@ void gated_activation(const Context& context, Activation activation, const Tenso
   for_rows(context.pool, out.rows, 4 * out.columns, [&](std::int64_t row) {
     activate(context.floats, activation, gate.row<float>(row), up.row<float>(row), out.row<float>(row), out.columns);
   });
+}
+
+void soft_cap(const Context& context, const Tensor& x, float cap) {
+  for_rows(context.pool, x.rows, 4 * x.columns,
+           [&](std::int64_t row) { soft_cap(context.floats, x.row<float>(row), cap, x.columns); });
 }
 
 void gather_rows(const Context& context, const Tensor& x, const Tensor& indices, const Tensor& out) {

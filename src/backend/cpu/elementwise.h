@@ -16,18 +16,22 @@ class CpuEmbedding final : public Embedding {
 
 // The operations of backend.h that work row by row. All tensors are f32.
 
-void embed(const Context& context, const CpuEmbedding& embedding, const Tensor& ids, const Tensor& out);
+void embed(const Context& context, const CpuEmbedding& embedding, const Tensor& ids, float scale, const Tensor& out);
 void rms_norm(const Context& context, const RmsNorm& norm, const Tensor& x, const Tensor& out);
 void add_rms_norm(const Context& context, const RmsNorm& norm, const Tensor& residual, const Tensor& delta,
                   const Tensor& out);
 void gated_activation(const Context& context, Activation activation, const Tensor& gate, const Tensor& up,
                       const Tensor& out);
+void soft_cap(const Context& context, const Tensor& x, float cap);
 void gather_rows(const Context& context, const Tensor& x, const Tensor& indices, const Tensor& out);
+
+/// x = cap * tanh(x / cap) over n values, as cap * (2 sigmoid(2 x / cap) - 1).
+void soft_cap(const FloatKernels& floats, float* x, float cap, std::int64_t n);
 
 /// The factor of an RMS norm over `width` values whose squares sum to `sum_squares`.
 float rms_factor(float sum_squares, std::int64_t width, float eps);
 
-/// out = activation(gate) * up over n values; out may be gate or up.
+/// out = the activation of gate and up over n values; out may be gate or up.
 void activate(const FloatKernels& floats, Activation activation, const float* gate, const float* up, float* out,
               std::int64_t n);
 

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/memory.h"
 #include "backend/cpu/moe_routing.h"
+#include "trellis/decode.h"
 
 namespace pergola::cpu {
 
@@ -172,10 +173,20 @@ class MoeStep {
     moe_.router_->multiply(table_, context_.pool, context_.work, x_,
                            std::span(outs, static_cast<std::size_t>(moe_.router_->members())));
     const std::int64_t k = moe_.top_k_;
-    for_rows(context_.pool, rows, 4 * sizes_.experts, [&](std::int64_t row) {
-      route_row(work_.logits + row * sizes_.experts, sizes_.experts, k, work_.experts + row * k,
-                work_.weights + row * k);
-    });
+    for_rows(context_.pool, rows, 4 * sizes_.experts,
+             [&](std::int64_t row) { route_row(row, work_.experts + row * k, work_.weights + row * k); });
+  }
+
+  void route_row(std::int64_t row, std::int32_t* experts, float* weights) const {
+    float* logits = work_.logits + row * sizes_.experts;
+    switch (moe_.score_) {
+      case RouterScore::softmax_top_k:
+        return cpu::route_row(logits, sizes_.experts, moe_.top_k_, experts, weights);
+      case RouterScore::softmax_all:
+        return route_row_softmax_all(logits, sizes_.experts, moe_.top_k_, experts, weights);
+      case RouterScore::sigmoid:
+        return route_row_sigmoid(moe_.sigmoid_, logits, sizes_.experts, moe_.top_k_, experts, weights);
+    }
   }
 
   void list_active() {
@@ -324,8 +335,18 @@ class MoeStep {
 
 CpuMoe::CpuMoe(const MoeView& view, const KernelTable& table, std::int64_t max_rows, WeightArena& arena,
                ThreadPool& pool)
-    : hidden_(view.hidden), top_k_(view.top_k), max_rows_(max_rows), activation_(view.activation) {
-  assert(view.score == RouterScore::softmax_top_k && top_k_ <= static_cast<std::int64_t>(view.experts.size()));
+    : hidden_(view.hidden),
+      top_k_(view.top_k),
+      max_rows_(max_rows),
+      activation_(view.activation),
+      score_(view.score),
+      sigmoid_{.groups = view.groups, .top_groups = view.top_groups, .scale = view.routed_scale} {
+  assert(top_k_ <= static_cast<std::int64_t>(view.experts.size()) && view.groups <= kMaxExpertGroups);
+  if (view.correction) {
+    for (std::int64_t e = 0; e < view.correction->columns; ++e)
+      correction_.push_back(dense_element(*view.correction, e));
+    sigmoid_.correction = correction_.data();
+  }
   const std::int64_t before = arena.bytes();
   router_ = std::make_unique<CpuLinearGroup>(router_members(view), table, max_rows, arena, pool);
   experts_.reserve(view.experts.size());

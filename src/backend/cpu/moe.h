@@ -7,6 +7,7 @@
 #include "backend/cpu/context.h"
 #include "backend/cpu/cpu_linear.h"
 #include "backend/cpu/expert.h"
+#include "backend/cpu/moe_routing.h"
 
 namespace pergola::cpu {
 
@@ -41,6 +42,9 @@ class CpuMoe final : public Moe {
   std::int64_t top_k_;
   std::int64_t max_rows_;
   Activation activation_;
+  RouterScore score_;
+  SigmoidRouting sigmoid_;
+  std::vector<float> correction_;
   std::vector<PackedExpert> experts_;
   std::optional<PackedExpert> shared_;
   std::unique_ptr<CpuLinearGroup> router_;  ///< the router, then the shared expert's gate if there is one

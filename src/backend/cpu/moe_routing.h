@@ -8,6 +8,21 @@ namespace pergola::cpu {
 /// those logits.
 void route_row(const float* logits, std::int64_t count, std::int64_t top_k, std::int32_t* experts, float* weights);
 
+/// The picks of one row by sigmoid scores, with correction and groups (RouterScore::sigmoid). `correction` [count] may
+/// be null. `logits` become the choosing scores.
+struct SigmoidRouting {
+  const float* correction = nullptr;
+  int groups = 1;
+  int top_groups = 1;
+  float scale = 1.0f;
+};
+void route_row_sigmoid(const SigmoidRouting& routing, float* logits, std::int64_t count, std::int64_t top_k,
+                       std::int32_t* experts, float* weights);
+
+/// As route_row, but the weights are those of the softmax over all logits.
+void route_row_softmax_all(const float* logits, std::int64_t count, std::int64_t top_k, std::int32_t* experts,
+                           float* weights);
+
 /// The picks of all rows, ordered by expert and then by row.
 struct ExpertOrder {
   std::int64_t* first;  ///< [experts + 1]: places of expert e are first[e] .. first[e + 1] - 1

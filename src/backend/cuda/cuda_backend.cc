@@ -54,6 +54,7 @@ MatrixView view_of(const Tensor& tensor) {
 }
 
 int code_of(Activation activation) {
+  assert(activation != Activation::clamped_swiglu);
   return activation == Activation::silu ? 0 : 1;
 }
 
@@ -150,6 +151,11 @@ class CudaBackend final : public Backend, public StepRecorder {
     return std::make_unique<cuda::CudaLinears>(device_, members, max_rows_);
   }
   std::unique_ptr<Moe> bind_moe(const MoeView& moe) override {
+    if (moe.score != RouterScore::softmax_top_k)
+      fail({}, "{}: routing other than the softmax over the chosen experts is not supported by the CUDA backend",
+           moe.name);
+    if (moe.activation == Activation::clamped_swiglu)
+      fail({}, "{}: experts with the clamped SwiGLU are not supported by the CUDA backend", moe.name);
     return std::make_unique<cuda::CudaMoe>(device_, moe, max_rows_);
   }
   std::unique_ptr<Embedding> bind_embedding(const DenseView& table) override {
@@ -161,6 +167,11 @@ class CudaBackend final : public Backend, public StepRecorder {
     if (layer.head_dim % 8 != 0 || layer.head_dim > 256)
       fail({}, "attention heads of {} values are not supported by the CUDA backend: a multiple of 8, at most 256",
            layer.head_dim);
+    if (layer.window > 0) fail({}, "sliding-window attention is not supported by the CUDA backend");
+    if (layer.soft_cap > 0) fail({}, "attention with capped scores is not supported by the CUDA backend");
+    if (layer.sinks) fail({}, "attention with sinks is not supported by the CUDA backend");
+    if (layer.query_growth > 0)
+      fail({}, "attention whose queries grow with the position is not supported by the CUDA backend");
     device_.work().reserve(footprint(layer).work, "the work space of attention");
   }
   void prepare(const DeltaNet& layer) override {
@@ -192,9 +203,10 @@ class CudaBackend final : public Backend, public StepRecorder {
                    4};
   }
 
-  void embed(const Embedding& table, const Tensor& ids, const Tensor& out) override {
+  void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) override {
     const auto& bound = static_cast<const CudaEmbedding&>(table);
-    cuda::launch_embed(device_.context(), bound.memory.data(), bound.type, ids.data<std::int32_t>(), view_of(out));
+    cuda::launch_embed(device_.context(), bound.memory.data(), bound.type, ids.data<std::int32_t>(), scale,
+                       view_of(out));
   }
 
   void rms_norm(const RmsNorm& norm, const Tensor& x, const Tensor& out) override {
@@ -290,6 +302,8 @@ class CudaBackend final : public Backend, public StepRecorder {
   void moe(const Moe& moe, const Tensor& x, const Tensor& out) override {
     static_cast<const cuda::CudaMoe&>(moe).run(device_, view_of(x), view_of(out));
   }
+
+  void soft_cap(const Tensor& x, float cap) override { cuda::launch_soft_cap(device_.context(), view_of(x), cap); }
 
   void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) override {
     const auto element = static_cast<std::int64_t>(size_of(x.dtype));

@@ -29,6 +29,7 @@ struct EmbedParams {
   const std::int32_t* ids;
   MatrixView out;
   int type;  ///< 0 f16, 1 bf16, 2 f32
+  float scale;
 };
 
 __global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedParams params) {
@@ -44,8 +45,21 @@ __global__ void __launch_bounds__(256) embed(const __grid_constant__ EmbedParams
     } else {
       value = static_cast<const float*>(params.table)[from + c];
     }
-    store(params.out, row, c, value);
+    store(params.out, row, c, params.scale * value);
   }
+}
+
+struct SoftCapParams {
+  MatrixView x;
+  float cap;
+};
+
+__global__ void __launch_bounds__(256) soft_cap(const __grid_constant__ SoftCapParams params) {
+  allow_next_kernel();
+  wait_for_previous_kernel();
+  const std::int64_t row = blockIdx.y;
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c < params.x.columns) store(params.x, row, c, params.cap * tanhf(load(params.x, row, c) / params.cap));
 }
 
 struct NormParams {
@@ -225,13 +239,19 @@ unsigned ceil_div(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-void launch_embed(const LaunchContext& context, const void* table, DType type, const std::int32_t* ids,
+void launch_embed(const LaunchContext& context, const void* table, DType type, const std::int32_t* ids, float scale,
                   const MatrixView& out) {
   launch(context, embed, dim3(static_cast<unsigned>(out.rows)), 256, 0,
          EmbedParams{table, ids, out,
                      type == DType::f16    ? 0
                      : type == DType::bf16 ? 1
-                                           : 2});
+                                           : 2,
+                     scale});
+}
+
+void launch_soft_cap(const LaunchContext& context, const MatrixView& x, float cap) {
+  launch(context, soft_cap, dim3(ceil_div(x.columns, 256), static_cast<unsigned>(x.rows)), 256, 0,
+         SoftCapParams{x, cap});
 }
 
 void launch_rms_norm(const LaunchContext& context, const MatrixView& residual, const MatrixView* delta,

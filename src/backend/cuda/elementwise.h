@@ -16,9 +16,12 @@ struct MatrixView {
   std::int32_t f32 = 0;  ///< 1: fp32, 0: binary16
 };
 
-/// out[r] = table[ids[r]] in fp32; table rows of f16, bf16 or f32.
-void launch_embed(const LaunchContext& context, const void* table, DType type, const std::int32_t* ids,
+/// out[r] = scale * table[ids[r]] in fp32; table rows of f16, bf16 or f32.
+void launch_embed(const LaunchContext& context, const void* table, DType type, const std::int32_t* ids, float scale,
                   const MatrixView& out);
+
+/// x = cap * tanh(x / cap).
+void launch_soft_cap(const LaunchContext& context, const MatrixView& x, float cap);
 
 /// residual += delta (where given), then out = residual * rsqrt(mean(residual^2) + eps) * weight.
 void launch_rms_norm(const LaunchContext& context, const MatrixView& residual, const MatrixView* delta,

@@ -12,6 +12,7 @@ namespace {
 
 /// The cache row of token `position` of a sequence.
 std::int64_t cache_row(const Batch& batch, const KvLayer& cache, std::int64_t sequence, std::int64_t position) {
+  if (cache.ring > 0) return batch.slots.data<std::int32_t>()[sequence] * cache.ring + position % cache.ring;
   const std::int64_t page = batch.page_table.row<std::int32_t>(sequence)[position / cache.page_size];
   return page * cache.page_size + position % cache.page_size;
 }
@@ -36,27 +37,42 @@ void append_row(const Attention& layer, const Tensor& q, const Tensor& k, const 
   std::copy_n(v.row<float>(r), kv_width, cache.values.row<float>(row));
 }
 
+double query_growth(const Attention& layer, std::int64_t position) {
+  if (layer.query_growth <= 0) return 1.0;
+  return 1.0 + layer.query_growth * std::log(1.0 + static_cast<double>(position / layer.query_growth_length));
+}
+
 /// One query head of one row over the sequence so far.
 void attend(const Attention& layer, const Tensor& q, const KvLayer& cache, const Batch& batch, std::int64_t r,
             std::int64_t head, float* out) {
   const std::int64_t sequence = batch.row_sequence.data<std::int32_t>()[r];
-  const std::int64_t tokens = std::int64_t{batch.positions.data<std::int32_t>()[r]} + 1;
+  const std::int64_t position = batch.positions.data<std::int32_t>()[r];
+  const std::int64_t first = layer.window > 0 ? std::max<std::int64_t>(0, position - layer.window + 1) : 0;
+  const std::int64_t tokens = position + 1 - first;
   const std::int64_t offset =
       head / (layer.heads / layer.kv_heads) * layer.head_dim;  // of the kv head inside a cache row
   const float* query = q.row<float>(r) + head * layer.head_dim * (layer.gated ? 2 : 1);
 
+  const double scale = layer.scale * query_growth(layer, position);
   std::vector<double> weights(static_cast<std::size_t>(tokens));
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const float* key = cache.keys.row<float>(cache_row(batch, cache, sequence, t)) + offset;
-    weights[static_cast<std::size_t>(t)] = layer.scale * dot(query, key, layer.head_dim);
+    const float* key = cache.keys.row<float>(cache_row(batch, cache, sequence, first + t)) + offset;
+    const double score = scale * dot(query, key, layer.head_dim);
+    weights[static_cast<std::size_t>(t)] =
+        layer.soft_cap > 0 ? layer.soft_cap * std::tanh(score / layer.soft_cap) : score;
   }
-  const double largest = *std::max_element(weights.begin(), weights.end());
+  double largest = *std::max_element(weights.begin(), weights.end());
   double total = 0;
+  if (layer.sinks) {
+    const double sink = layer.sinks.data<float>()[head];
+    largest = std::max(largest, sink);
+    total = std::exp(sink - largest);
+  }
   for (double& w : weights) total += w = std::exp(w - largest);
 
   std::vector<double> sum(static_cast<std::size_t>(layer.head_dim), 0.0);
   for (std::int64_t t = 0; t < tokens; ++t) {
-    const float* value = cache.values.row<float>(cache_row(batch, cache, sequence, t)) + offset;
+    const float* value = cache.values.row<float>(cache_row(batch, cache, sequence, first + t)) + offset;
     const double w = weights[static_cast<std::size_t>(t)] / total;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += w * value[i];
   }

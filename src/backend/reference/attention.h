@@ -12,8 +12,8 @@ namespace pergola::reference {
 void rotate(const Rope& rope, std::int64_t position, float* head);
 
 /// Backend::attention. q and k heads are normed, rotated and stored as float; scores, softmax and the weighted sum are
-/// double, over every token of the sequence up to the row's own, page by page. Query head h reads kv head h / (heads /
-/// kv_heads). With `gated`, out *= sigmoid(gate). Works in place in q and k. The cache is f32.
+/// double, over every token of the sequence (or of the window) up to the row's own. Query head h reads kv head h /
+/// (heads / kv_heads). With `gated`, out *= sigmoid(gate). Works in place in q and k. The cache is f32.
 void attention(const Attention& layer, const Tensor& q, const Tensor& k, const Tensor& v, const KvLayer& cache,
                const Batch& batch, const Tensor& out, ThreadPool& pool);
 

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "backend/reference/arithmetic.h"
 #include "backend/reference/linear.h"
+#include "backend/reference/weights.h"
 
 namespace pergola::reference {
 
@@ -91,10 +95,74 @@ void route(std::span<const float> logits, std::span<Pick> picks) {
   }
 }
 
+namespace {
+
+/// Sets the choosing scores of experts outside the best groups to -infinity.
+void keep_best_groups(const MoeView& view, std::vector<double>& scores) {
+  const std::size_t width = scores.size() / static_cast<std::size_t>(view.groups);
+  std::vector<std::pair<double, int>> ranked;
+  for (int g = 0; g < view.groups; ++g) {
+    std::vector<double> members(scores.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(g) * width),
+                                scores.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(g + 1) * width));
+    std::sort(members.begin(), members.end(), std::greater<>());
+    ranked.emplace_back(-(members[0] + (width > 1 ? members[1] : 0.0)), g);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  for (std::size_t i = static_cast<std::size_t>(view.top_groups); i < ranked.size(); ++i) {
+    std::fill_n(scores.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(ranked[i].second) * width), width,
+                -std::numeric_limits<double>::infinity());
+  }
+}
+
+void route_sigmoid(const MoeView& view, std::span<const float> logits, std::span<Pick> picks) {
+  std::vector<float> correction(logits.size(), 0.0f);
+  if (view.correction) read_dense(*view.correction, 0, static_cast<std::int64_t>(logits.size()), correction.data());
+  std::vector<double> scores;
+  for (std::size_t e = 0; e < logits.size(); ++e) scores.push_back(sigmoid(logits[e]) + correction[e]);
+  if (view.groups > 1) keep_best_groups(view, scores);
+  std::vector<std::int32_t> experts(logits.size());
+  std::iota(experts.begin(), experts.end(), 0);
+  std::stable_sort(experts.begin(), experts.end(), [&](std::int32_t a, std::int32_t b) {
+    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+  });
+  double total = 1e-20;
+  for (std::size_t i = 0; i < picks.size(); ++i) total += sigmoid(logits[static_cast<std::size_t>(experts[i])]);
+  for (std::size_t i = 0; i < picks.size(); ++i) {
+    const double score = sigmoid(logits[static_cast<std::size_t>(experts[i])]);
+    picks[i] = {experts[i], static_cast<float>(score / total * view.routed_scale)};
+  }
+}
+
+}  // namespace
+
+void route(const MoeView& view, std::span<const float> logits, std::span<Pick> picks) {
+  if (view.score == RouterScore::sigmoid) return route_sigmoid(view, logits, picks);
+  route(logits, picks);
+  if (view.score == RouterScore::softmax_top_k) return;
+  const double largest = logits[static_cast<std::size_t>(picks[0].expert)];
+  double total = 0;
+  for (const float logit : logits) total += std::exp(logit - largest);
+  for (Pick& pick : picks)
+    pick.weight = static_cast<float>(std::exp(logits[static_cast<std::size_t>(pick.expert)] - largest) / total);
+}
+
 void gated_activation(Activation activation, const float* gate, const float* up, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) {
-    const double activated = activation == Activation::silu ? silu(gate[i]) : gelu_tanh(gate[i]);
-    out[i] = static_cast<float>(activated * up[i]);
+    double value = 0;
+    switch (activation) {
+      case Activation::silu:
+        value = silu(gate[i]) * up[i];
+        break;
+      case Activation::gelu_tanh:
+        value = gelu_tanh(gate[i]) * up[i];
+        break;
+      case Activation::clamped_swiglu: {
+        const double g = std::min(gate[i], kSwigluLimit);
+        value = g * sigmoid(kSwigluAlpha * g) * (std::clamp(up[i], -kSwigluLimit, kSwigluLimit) + 1.0);
+        break;
+      }
+    }
+    out[i] = static_cast<float>(value);
   }
 }
 
@@ -105,7 +173,7 @@ void moe(const MoeView& view, const Tensor& x, const Tensor& out, ThreadPool& po
   apply_linear(view.router, x.data<float>(), x.stride, rows, logits.data(), experts, &pool);
   std::vector<Pick> picks(index(rows * view.top_k));
   for (std::int64_t r = 0; r < rows; ++r) {
-    route(std::span(logits).subspan(index(r * experts), index(experts)),
+    route(view, std::span(logits).subspan(index(r * experts), index(experts)),
           std::span(picks).subspan(index(r * view.top_k), index(view.top_k)));
   }
   const ExpertOrder order = order_by_expert(picks, experts, view.top_k);

@@ -18,7 +18,10 @@ struct Pick {
 /// those logits (double, stored float). Equal to a softmax over all experts that is renormalised over the chosen.
 void route(std::span<const float> logits, std::span<Pick> picks);
 
-/// gated = activation(gate) * up, elementwise over n values. `out` may be one of the inputs.
+/// The same by the layer's RouterScore.
+void route(const MoeView& view, std::span<const float> logits, std::span<Pick> picks);
+
+/// out = the activation of gate and up, elementwise over n values. `out` may be one of the inputs.
 void gated_activation(Activation activation, const float* gate, const float* up, std::int64_t n, float* out);
 
 /// Backend::moe. Projections as apply_linear; an expert's output rows are stored as float and summed in double: routed

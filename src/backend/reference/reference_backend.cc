@@ -1,6 +1,7 @@
 #include "backend/reference/reference_backend.h"
 
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "backend/packed_bytes.h"
@@ -101,10 +102,11 @@ class ReferenceBackend final : public Backend {
   Footprint footprint(const Attention&) const override { return {}; }
   Footprint footprint(const DeltaNet&) const override { return {}; }
 
-  void embed(const Embedding& table, const Tensor& ids, const Tensor& out) override {
+  void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) override {
     const DenseView& view = static_cast<const ReferenceEmbedding&>(table).table;
     for (std::int64_t r = 0; r < out.rows; ++r) {
       reference::read_dense(view, ids.data<std::int32_t>()[r] * view.columns, view.columns, out.row<float>(r));
+      for (std::int64_t c = 0; c < out.columns; ++c) out.row<float>(r)[c] *= scale;
     }
   }
 
@@ -148,6 +150,15 @@ class ReferenceBackend final : public Backend {
 
   void moe(const Moe& moe, const Tensor& x, const Tensor& out) override {
     reference::moe(static_cast<const ReferenceMoe&>(moe).view, x, out, pool_);
+  }
+
+  void soft_cap(const Tensor& x, float cap) override {
+    for (std::int64_t r = 0; r < x.rows; ++r) {
+      for (std::int64_t c = 0; c < x.columns; ++c) {
+        float& value = x.row<float>(r)[c];
+        value = static_cast<float>(cap * std::tanh(static_cast<double>(value) / cap));
+      }
+    }
   }
 
   void gather_rows(const Tensor& x, const Tensor& indices, const Tensor& out) override {
