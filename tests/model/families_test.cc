@@ -184,6 +184,34 @@ TEST(Families, KeepWindowsInRingsThatDoNotGrowWithTheContext) {
   EXPECT_EQ(plan.state_bytes_per_slot, 3 * token * (10 - 1 + 32));
 }
 
+/// The values of published configurations (what matters to the mathematics, as those files spell it): each is read to
+/// its end, which is the first tensor after the embedding.
+TEST(Families, AcceptPublishedConfigurations) {
+  const json all =
+      json::parse(std::ifstream(fs::path(PERGOLA_SOURCE_DIR) / "tests" / "data" / "published_configs.json"));
+  EXPECT_GE(all.size(), 25u);
+  for (const auto& [name, config] : all.items()) {
+    const json& text = config.contains("text_config") ? config["text_config"] : config;
+    const std::int64_t vocab = text.value("vocab_size", 262208);
+    const std::int64_t hidden = text["hidden_size"];
+    const testing::TempFolder folder;
+    testing::write_text(folder / "config.json", config.dump());
+    const json header = {{"model.embed_tokens.weight",
+                          {{"dtype", "BF16"}, {"shape", {vocab, hidden}}, {"data_offsets", {0, vocab * hidden * 2}}}}};
+    const std::string start = testing::raw_safetensors(header.dump());
+    testing::write_text(folder / "model.safetensors", start);
+    // A sparse file: nothing of the table is on disk.
+    fs::resize_file(folder / "model.safetensors", start.size() + static_cast<std::size_t>(vocab * hidden * 2));
+    try {
+      read_blueprint(Checkpoint(folder.path()));
+      ADD_FAILURE() << name << " was read without its tensors";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("layers.0.")) << name;
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("missing")) << name;
+    }
+  }
+}
+
 TEST(Rope, BlendsTheFrequenciesOfLlama3) {
   const Config config = Config::parse(
       R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
