@@ -246,7 +246,9 @@ TensorGroup group_of(std::string_view tensor) {
   if (contains(tensor, ".self_attn.")) return TensorGroup::attention;
   if (contains(tensor, ".linear_attn.")) return TensorGroup::delta_net;
   if (contains(tensor, ".shared_expert")) return TensorGroup::shared_experts;
-  if (contains(tensor, ".experts.") || contains(tensor, ".mlp.gate.")) return TensorGroup::routed_experts;
+  for (const std::string_view part : {".experts.", ".mlp.gate.", ".mlp.router.", ".block_sparse_moe."}) {
+    if (contains(tensor, part)) return TensorGroup::routed_experts;
+  }
   if (contains(tensor, ".mlp.")) return TensorGroup::dense_mlp;
   return TensorGroup::other;
 }

@@ -6,7 +6,7 @@
 namespace pergola {
 
 /// Reads the model of a checkpoint with the reader of its architecture (architectures[0] of config.json). Only headers
-/// and the configuration are read. Throws Error for an architecture that is not supported (naming those that are), a
+/// and the configuration are read. Throws Error for an architecture that is not supported, a
 /// configuration that the reader refuses, and a tensor that is missing or misshapen.
 ModelBlueprint read_blueprint(const Checkpoint& checkpoint);
 
