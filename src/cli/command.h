@@ -10,6 +10,8 @@ using Action = std::function<int()>;
 
 // Each adds its subcommand to `app`; when the command line names it, `action` is set.
 void add_run(CLI::App& app, Action& action);
+void add_serve(CLI::App& app, Action& action);
+void add_bench_server(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_logits(CLI::App& app, Action& action);

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kExamples = R"(
 Examples:
   pergola run models/story -p "Once upon a time"     write on
+  pergola serve MODEL                                OpenAI-compatible server on http://127.0.0.1:8080
   pergola inspect MODEL                              what is in a folder, and will it fit
   pergola perplexity MODEL --text eval.txt           how well it predicts a text
   pergola bench MODEL                                how fast it is on this machine
@@ -28,6 +29,8 @@ void describe(CLI::App& app, Action& action) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   add_run(app, action);
+  add_serve(app, action);
+  add_bench_server(app, action);
   add_inspect(app, action);
   add_bench(app, action);
   add_perplexity(app, action);

@@ -97,8 +97,12 @@ std::unique_ptr<Engine> load_engine(const ModelArguments& arguments, std::int64_
   // One sequence runs here: no step has more rows than its context.
   if (context > 0) options.device.max_rows = std::min(options.device.max_rows, context);
   options.memory.logit_rows = wants == LogitsOf::every_token ? std::min(options.device.max_rows, kMostLogitRows) : 1;
+  return load_engine(arguments.folder, options);
+}
+
+std::unique_ptr<Engine> load_engine(const std::string& folder, const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  OpenedModel opened = open_model(Checkpoint(arguments.folder), options);
+  OpenedModel opened = open_model(Checkpoint(folder), options);
   print_message(device_line(opened.backend->info()));
   print_message(plan_line(opened.memory));
   auto engine = std::make_unique<Engine>(std::move(opened), show_progress());

@@ -33,5 +33,7 @@ enum class LogitsOf : std::uint8_t { last_token, every_token };
 /// Opens a model, says on standard error what it will take, and loads it with a progress bar. `context` 0 is the
 /// default.
 std::unique_ptr<Engine> load_engine(const ModelArguments& arguments, std::int64_t context, LogitsOf wants);
+/// The same with every option chosen.
+std::unique_ptr<Engine> load_engine(const std::string& folder, const EngineOptions& options);
 
 }  // namespace pergola

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -47,8 +48,12 @@ Engine::Engine(OpenedModel opened, const Progress& progress)
       model_(load_checked(opened_, progress)),
       pool_{IndexPool(opened_.memory.pages), IndexPool(opened_.memory.max_sequences), kPageSize},
       builder_(*opened_.backend, limits_) {
-  model_->allocate_caches(
-      {.pages = opened_.memory.pages, .page_size = kPageSize, .slots = opened_.memory.max_sequences});
+  model_->allocate_caches({.pages = opened_.memory.pages, .page_size = kPageSize, .slots = opened_.memory.slots()});
+  std::vector<std::int32_t> numbers(static_cast<std::size_t>(opened_.memory.slots()));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  slot_numbers_ = opened_.backend->allocate(numbers.size() * sizeof(std::int32_t), "slot numbers");
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  opened_.backend->upload({slot_numbers_.get(), 0, DType::i32, 1, count, count}, numbers.data());
   const std::int64_t vocab = info().vocab_size;
   logits_buffer_ =
       opened_.backend->allocate(static_cast<std::size_t>(limits_.logit_rows * vocab) * sizeof(float), "logits");
@@ -59,6 +64,12 @@ Sequence Engine::start() {
   Sequence sequence(pool_, opened_.memory.context);
   model_->reset_slot(sequence.slot());
   return sequence;
+}
+
+void Engine::copy_state(std::int32_t from, std::int32_t to) {
+  assert(from != to && std::max(from, to) < opened_.memory.slots());
+  const auto offset = static_cast<std::int64_t>(sizeof(std::int32_t)) * from;
+  model_->copy_slot({slot_numbers_.get(), offset, DType::i32, 1, 1, 1}, to);
 }
 
 void Engine::check_ids(std::span<const std::int32_t> ids) const {

@@ -49,10 +49,15 @@ class Engine {
   const DeviceInfo& device() const { return opened_.backend->info(); }
   const Checkpoint& checkpoint() const { return opened_.checkpoint; }
   const CachePool& pool() const { return pool_; }
+  CachePool& pool() { return pool_; }
   std::int64_t max_rows() const { return limits_.rows; }
 
   /// A fresh sequence with a cleared slot. Throws Error when --max-sequences are running.
   Sequence start();
+
+  /// Copies recurrent state between slots: those of sequences (Sequence::slot()) and, after them, memory().checkpoints
+  /// more for whoever keeps states. Ordered with steps.
+  void copy_state(std::int32_t from, std::int32_t to);
 
   /// Throws Error naming the first id that is not a row of the model's vocabulary.
   void check_ids(std::span<const std::int32_t> ids) const;
@@ -74,6 +79,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   CachePool pool_;
   BatchBuilder builder_;
+  std::unique_ptr<Buffer> slot_numbers_;  ///< i32: 0, 1, 2, ...: copies read the number of their source from here
   std::unique_ptr<Buffer> logits_buffer_;
   Tensor logits_;  ///< f32 [limits_.logit_rows, vocab_size]
 };

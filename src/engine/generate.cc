@@ -14,6 +14,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+}  // namespace
+
 void check_prompt(const Engine& engine, std::span<const std::int32_t> prompt) {
   if (prompt.empty()) fail({}, "the prompt is empty");
   const std::int64_t context = engine.memory().context;
@@ -23,8 +25,6 @@ void check_prompt(const Engine& engine, std::span<const std::int32_t> prompt) {
   }
   engine.check_ids(prompt);
 }
-
-}  // namespace
 
 std::string_view describe(FinishReason reason) {
   switch (reason) {
@@ -36,6 +36,10 @@ std::string_view describe(FinishReason reason) {
       return "the context is full";
     case FinishReason::cancelled:
       return "interrupted";
+    case FinishReason::listener:
+      return "its reader had enough";
+    case FinishReason::failed:
+      return "an error";
   }
   return "";
 }

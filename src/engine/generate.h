@@ -22,7 +22,15 @@ struct GenerationRequest {
   std::shared_ptr<const TokenMask> mask;  ///< ids that may be sampled, of the model's vocab_size; null: all
 };
 
-enum class FinishReason : std::uint8_t { stop_token, max_tokens, context_full, cancelled };
+enum class FinishReason : std::uint8_t {
+  stop_token,
+  max_tokens,
+  context_full,
+  cancelled,
+  listener,  ///< whoever reads the tokens had enough
+  failed
+};
+inline constexpr std::size_t kFinishReasons = 6;
 
 /// "the model ended its text", for people.
 std::string_view describe(FinishReason reason);
@@ -42,6 +50,9 @@ struct Generation {
 
 /// Told of every token as soon as it is known.
 using OnToken = std::function<void(std::int32_t token)>;
+
+/// Throws Error for a prompt that is empty or longer than the context, and for ids that the model does not have.
+void check_prompt(const Engine& engine, std::span<const std::int32_t> prompt);
 
 /// Writes one text in a sequence of its own. `cancelled` is looked at before every step. Throws Error for an empty
 /// prompt, for one that is longer than the context, and for ids that the model does not have.

@@ -48,6 +48,7 @@ MemoryPlan plan_memory(const ModelInfo& model, const ModelPlan& needs, std::int6
   plan.max_sequences = options.max_sequences;
   plan.pages = chosen_pages(needs.kv_bytes_per_token, options, plan.context);
   plan.logit_rows = options.logit_rows;
+  plan.checkpoints = needs.state_bytes_per_slot > 0 ? options.checkpoints : 0;
   plan.available = available;
 
   const StepLimits limits{.rows = max_rows,
@@ -55,13 +56,15 @@ MemoryPlan plan_memory(const ModelInfo& model, const ModelPlan& needs, std::int6
                           .pages_per_sequence = pages_for(plan.context),
                           .logit_rows = plan.logit_rows};
   const std::uint64_t kv = static_cast<std::uint64_t>(plan.pages * kPageSize) * needs.kv_bytes_per_token;
-  const std::uint64_t state = static_cast<std::uint64_t>(plan.max_sequences) * needs.state_bytes_per_slot;
+  const std::uint64_t state = static_cast<std::uint64_t>(plan.slots()) * needs.state_bytes_per_slot;
   const std::uint64_t logits = static_cast<std::uint64_t>(plan.logit_rows * model.vocab_size) * sizeof(float);
-  plan.parts = {{"weights", needs.weight_bytes(), ""},
-                {"KV cache", kv, "--context, --max-sequences or --kv-cache-bytes"},
-                {"recurrent state", state, "--max-sequences"},
-                {"work space", needs.work_bytes() + BatchBuilder::device_bytes(limits), "--max-rows"},
-                {"logits", logits, "--max-rows"}};
+  const std::uint64_t slot_numbers = static_cast<std::uint64_t>(plan.slots()) * sizeof(std::int32_t);
+  plan.parts = {
+      {"weights", needs.weight_bytes(), ""},
+      {"KV cache", kv, "--context, --max-sequences or --kv-cache-bytes"},
+      {"recurrent state", state, plan.checkpoints > 0 ? "--max-sequences or --checkpoints" : "--max-sequences"},
+      {"work space", needs.work_bytes() + BatchBuilder::device_bytes(limits) + slot_numbers, "--max-rows"},
+      {"logits", logits, "--max-rows"}};
   return plan;
 }
 

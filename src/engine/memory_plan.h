@@ -15,6 +15,7 @@ struct MemoryOptions {
   std::int64_t max_sequences = 1;
   std::uint64_t kv_cache_bytes = 0;  ///< 0: room for every sequence at full context
   std::int64_t logit_rows = 1;       ///< most rows of a step whose logits are wanted
+  std::int64_t checkpoints = 0;      ///< recurrent states kept for the prefix cache, beside those of the sequences
 };
 
 inline constexpr std::int64_t kDefaultContext = 8192;
@@ -34,9 +35,12 @@ struct MemoryPlan {
   std::int64_t max_sequences = 0;
   std::int64_t pages = 0;  ///< of kPageSize tokens
   std::int64_t logit_rows = 0;
+  std::int64_t checkpoints = 0;
   std::vector<MemoryPart> parts;
   AvailableMemory available;
 
+  /// Recurrent states in all.
+  std::int64_t slots() const { return max_sequences + checkpoints; }
   std::uint64_t total() const;
   bool fits() const { return total() <= available.bytes; }
 };

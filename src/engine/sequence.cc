@@ -60,6 +60,13 @@ void Sequence::append(std::span<const std::int32_t> tokens) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
 
+void Sequence::adopt(std::span<const std::int32_t> pages, std::int64_t tokens) {
+  assert(pages_.empty() && computed_ == 0 && static_cast<std::int64_t>(pages.size()) * pool_->page_size == tokens);
+  for (const std::int32_t page : pages) pool_->pages.share(page);
+  pages_.assign(pages.begin(), pages.end());
+  computed_ = tokens;
+}
+
 bool Sequence::reserve(std::int64_t tokens) {
   assert(tokens <= context_);
   const std::int64_t wanted = (tokens + pool_->page_size - 1) / pool_->page_size;

@@ -35,6 +35,10 @@ class Sequence {
   std::int32_t slot() const { return slot_; }
   std::span<const std::int32_t> pages() const { return pages_; }
 
+  /// Starts a fresh sequence behind tokens that were computed before: shares the pages that hold them. `pages` are full
+  /// and `tokens` fills them exactly; the caller appends the tokens themselves and copies the recurrent state.
+  void adopt(std::span<const std::int32_t> pages, std::int64_t tokens);
+
   /// Takes pages so that `tokens` tokens have room; takes none and returns false when the pool has too few.
   [[nodiscard]] bool reserve(std::int64_t tokens);
 

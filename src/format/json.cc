@@ -1,6 +1,7 @@
 #include "format/json.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -28,6 +29,18 @@ void check_depth(std::string_view text, const std::string& file) {
   }
 }
 
+template <typename Json>
+Json parse(std::string_view text, const std::string& file, const typename Json::parser_callback_t& callback) {
+  check_depth(text, file);
+  try {
+    return Json::parse(text.data(), text.data() + text.size(), callback);
+  } catch (const typename Json::parse_error& error) {
+    fail({.file = file, .offset = error.byte}, "not valid JSON: {}", json_error_reason(error.what()));
+  } catch (const typename Json::exception& error) {  // a number that no double holds
+    fail({.file = file}, "not valid JSON: {}", json_error_reason(error.what()));
+  }
+}
+
 }  // namespace
 
 std::string json_error_reason(std::string_view what) {
@@ -40,14 +53,20 @@ std::string json_error_reason(std::string_view what) {
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& file) {
-  check_depth(text, file);
-  try {
-    return nlohmann::json::parse(text.data(), text.data() + text.size());
-  } catch (const nlohmann::json::parse_error& error) {
-    fail({.file = file, .offset = error.byte}, "not valid JSON: {}", json_error_reason(error.what()));
-  } catch (const nlohmann::json::exception& error) {  // a number that no double holds
-    fail({.file = file}, "not valid JSON: {}", json_error_reason(error.what()));
-  }
+  return parse<nlohmann::json>(text, file, nullptr);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& file) {
+  std::vector<std::size_t> keys;  // of the objects that are open
+  using Event = nlohmann::ordered_json::parse_event_t;
+  return parse<nlohmann::ordered_json>(text, file, [&](int, Event event, const nlohmann::ordered_json&) {
+    if (event == Event::object_start) keys.push_back(0);
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && ++keys.back() > kMaxOrderedKeys) {
+      fail({.file = file}, "a JSON object has more than {} members", kMaxOrderedKeys);
+    }
+    return true;
+  });
 }
 
 nlohmann::json read_json_file(const std::filesystem::path& path) {

@@ -22,6 +22,13 @@ nlohmann::json parse_json(std::string_view text, const std::string& file);
 /// Reads and parses a JSON file of at most kMaxJsonBytes. Throws Error naming it.
 nlohmann::json read_json_file(const std::filesystem::path& path);
 
+/// Most members of one object that parse_ordered_json reads: it looks each new key up among those before.
+inline constexpr std::size_t kMaxOrderedKeys = 1024;
+
+/// The same as parse_json for a document whose objects keep the order of their members, as prompts need it. Throws Error
+/// also for an object of more than kMaxOrderedKeys members.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& file);
+
 /// What a parse error of nlohmann's parser says, without its prefix and without the quoted input, e.g. "invalid
 /// literal".
 std::string json_error_reason(std::string_view what);

@@ -33,6 +33,8 @@ class Mixer {
   virtual void allocate_cache(const CachePlan& plan) = 0;
   /// Makes the slot's state that of a sequence without tokens.
   virtual void reset_slot(std::int64_t slot) = 0;
+  /// Makes the state of slot `to` that of slot `from`, an i32 [1, 1] in device memory; the two differ.
+  virtual void copy_slot(const Tensor& from, std::int64_t to) = 0;
   /// out [rows, hidden] f32 from the normed input x [rows, hidden].
   virtual void forward(const Tensor& x, const Batch& batch, const Tensor& out) = 0;
 };

@@ -59,6 +59,11 @@ void DeltaNetBlock::reset_slot(std::int64_t slot) {
   backend_.fill_zero(states_.state.slice_rows(slot, 1));
 }
 
+void DeltaNetBlock::copy_slot(const Tensor& from, std::int64_t to) {
+  backend_.gather_rows(states_.window, from, states_.window.slice_rows(to, 1));
+  backend_.gather_rows(states_.state, from, states_.state.slice_rows(to, 1));
+}
+
 void DeltaNetBlock::forward(const Tensor& x, const Batch& batch, const Tensor& out) {
   const Tensor qkv = scratch_.view(tensors_.qkv, batch.rows);
   const Tensor z = scratch_.view(tensors_.z, batch.rows);

@@ -12,6 +12,7 @@ class DeltaNetBlock final : public Mixer {
 
   void allocate_cache(const CachePlan& plan) override;
   void reset_slot(std::int64_t slot) override;
+  void copy_slot(const Tensor& from, std::int64_t to) override;
   void forward(const Tensor& x, const Batch& batch, const Tensor& out) override;
 
   /// The intermediate tensors of a step.

@@ -107,6 +107,10 @@ void Model::reset_slot(std::int64_t slot) {
   for (Layer& layer : layers_) layer.mixer->reset_slot(slot);
 }
 
+void Model::copy_slot(const Tensor& from, std::int64_t to) {
+  for (Layer& layer : layers_) layer.mixer->copy_slot(from, to);
+}
+
 void Model::forward(const Batch& batch, const Tensor& logit_rows, const Tensor& logits) {
   assert(batch.rows >= 1 && batch.rows <= backend_.max_rows());
   const Tensor residual = residual_.slice_rows(0, batch.rows);

@@ -48,6 +48,9 @@ class Model {
   /// written.
   void reset_slot(std::int64_t slot);
 
+  /// Makes the recurrent state of slot `to` that of slot `from` (i32 [1, 1] in device memory; another slot).
+  void copy_slot(const Tensor& from, std::int64_t to);
+
   /// Runs one step: batch.rows (1 to max_rows) tokens through all layers, updating the caches. Then logits[i] (f32 [n,
   /// vocab_size]) of batch row logit_rows[i] (i32 [1, n], in device memory, n at most max_rows); with n = 0 (both
   /// tensors empty) the head is left out, as for a prefill chunk. Token ids were checked against vocab_size by the

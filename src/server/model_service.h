@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine_loop.h"
+#include "format/generation_config.h"
+#include "server/chat_prompt.h"
+#include "server/conversation.h"
+#include "server/generation.h"
+#include "server/json_fields.h"
+#include "text/tokenizer.h"
+
+namespace pergola {
+
+/// Most of what a request may ask for.
+struct RequestLimits {
+  std::size_t messages = 2048;
+  std::size_t stop_strings = 16;
+  std::size_t stop_string_bytes = 256;
+  std::int64_t answers = 32;  ///< prompts times n
+  std::int64_t top_logprobs = 20;
+  std::size_t logit_biases = 1024;
+  std::size_t tools = 256;
+};
+
+/// The model as handlers see it. Immutable after construction; safe to use from several threads.
+class ModelService {
+ public:
+  /// `engine` and `loop` outlive it.
+  ModelService(const Engine& engine, EngineLoop& loop, Tokenizer tokenizer, const GenerationConfig& generation,
+               std::string name, const RequestLimits& limits);
+
+  const std::string& name() const { return name_; }
+  std::int64_t created() const { return created_; }
+  const Engine& engine() const { return engine_; }
+  EngineLoop& loop() const { return loop_; }
+  const Tokenizer& tokenizer() const { return context_.tokenizer; }
+  const RequestLimits& limits() const { return limits_; }
+
+  /// Reads "model"; another name than this model's is a 404.
+  void check_model(JsonFields& fields) const;
+
+  /// Reads sampling members over the model's defaults, stop strings and n. What of them a protocol does not have stays
+  /// unread.
+  void read_sampling(JsonFields& fields, GenerationCall& call) const;
+  /// "stop" (`name`): a string or an array of them.
+  std::vector<std::string> read_stop(JsonFields& fields, std::string_view name) const;
+
+  /// Puts a conversation into the call: prompt, parser, rule. Throws ApiError for what the model cannot do.
+  void prepare(const Conversation& conversation, GenerationCall& call) const;
+
+  void run(GenerationCall call, std::unique_ptr<Reply> reply, Exchange& exchange) const {
+    run_generation(context_, std::move(call), std::move(reply), exchange);
+  }
+
+ private:
+  const Engine& engine_;
+  EngineLoop& loop_;
+  Tokenizer tokenizer_;
+  GenerationContext context_;
+  std::optional<ChatPrompt> chat_;
+  SamplingOptions defaults_;
+  std::string name_;
+  RequestLimits limits_;
+  std::int64_t created_;
+};
+
+}  // namespace pergola

@@ -1,0 +1,87 @@
+#include "support/running_server.h"
+
+#include <stdexcept>
+
+#include "format/generation_config.h"
+
+namespace pergola::testing {
+namespace {
+
+std::unique_ptr<Engine> story_engine(const RunningServer::Options& settings) {
+  EngineOptions options{.backend = "cpu"};
+  options.device.max_rows = 256;
+  options.memory = {.context = settings.context,
+                    .max_sequences = settings.max_sequences,
+                    .logit_rows = settings.max_sequences,
+                    .checkpoints = 16};
+  return std::make_unique<Engine>(open_model(Checkpoint(PERGOLA_SOURCE_DIR "/models/story"), options), Progress{});
+}
+
+}  // namespace
+
+std::vector<nlohmann::ordered_json> HandlerReply::events() const {
+  std::vector<nlohmann::ordered_json> list;
+  constexpr std::string_view kData = "data: ";
+  for (std::size_t at = body.find(kData); at != std::string::npos; at = body.find(kData, at)) {
+    at += kData.size();
+    const std::string data = body.substr(at, body.find('\n', at) - at);
+    if (data != "[DONE]") list.push_back(nlohmann::ordered_json::parse(data));
+  }
+  return list;
+}
+
+RunningServer::RunningServer(const Options& options)
+    : router_(AccessRules(options.keys, true)), engine_(story_engine(options)) {
+  const std::string folder = PERGOLA_SOURCE_DIR "/models/story";
+  loop_ = std::make_unique<EngineLoop>(*engine_, SchedulerOptions{}, options.queue);
+  service_ = std::make_unique<ModelService>(*engine_, *loop_, Tokenizer::load(folder),
+                                            load_generation_config(folder, engine_->checkpoint().config()), "story",
+                                            RequestLimits{});
+  router_.set_ready(*service_);
+}
+
+HandlerReply RunningServer::send(const HttpRequest& request) {
+  ReplyWaiter waiter;
+  router_.handle(request, waiter.exchange());
+  return waiter.wait();
+}
+
+HandlerReply RunningServer::post_text(const std::string& path, const std::string& body) {
+  return send({.method = "POST", .path = path, .headers = {{"content-type", "application/json"}}, .body = body});
+}
+
+HandlerReply RunningServer::get(const std::string& path) {
+  return send({.method = "GET", .path = path});
+}
+
+ReplyWaiter::ReplyWaiter() {
+  exchange_->on_news([this] { collect(); });
+}
+
+void ReplyWaiter::collect() {
+  const std::lock_guard lock(mutex_);
+  Exchange::News news = exchange_->take();
+  if (news.head) {
+    reply_.head = std::move(*news.head);
+    reply_.body = std::move(reply_.head.body);
+    reply_.streamed = news.streaming;
+  }
+  reply_.body += news.body;
+  finished_ = finished_ || news.finished || news.aborted;
+  changed_.notify_all();
+}
+
+void ReplyWaiter::wait_for_bytes(std::size_t count) {
+  std::unique_lock lock(mutex_);
+  const bool came =
+      changed_.wait_for(lock, std::chrono::minutes(1), [&] { return finished_ || reply_.body.size() >= count; });
+  if (!came) throw std::runtime_error("no reply within a minute");
+}
+
+HandlerReply ReplyWaiter::wait() {
+  wait_for_bytes(SIZE_MAX);
+  const std::lock_guard lock(mutex_);
+  return reply_;
+}
+
+}  // namespace pergola::testing
