@@ -7,6 +7,7 @@ namespace pergola {
 void Exchange::respond(HttpResponse response) {
   {
     const std::lock_guard lock(mutex_);
+    if (aborted_) return;
     news_.head = std::move(response);
     news_.finished = true;
   }
@@ -16,6 +17,7 @@ void Exchange::respond(HttpResponse response) {
 void Exchange::start_stream(HttpResponse head) {
   {
     const std::lock_guard lock(mutex_);
+    if (aborted_) return;
     news_.head = std::move(head);
     news_.streaming = true;
   }
@@ -37,6 +39,7 @@ void Exchange::write(std::string_view piece) {
 void Exchange::finish() {
   {
     const std::lock_guard lock(mutex_);
+    if (aborted_) return;
     news_.finished = true;
   }
   if (on_news_) on_news_();

@@ -39,7 +39,8 @@ class Exchange {
     bool aborted = false;
   };
   News take();
-  /// Called, from any thread, whenever there is news. Set before the writer starts.
+  /// Called, from any thread, whenever there is news; perhaps once more while the last member of the connection is
+  /// gone already. Set before the writer starts.
   void on_news(std::function<void()> call) { on_news_ = std::move(call); }
   /// The client is gone.
   void abort();

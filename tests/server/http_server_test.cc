@@ -98,7 +98,7 @@ class TestServer {
         return to->finish();
       }
       if (request.path == "/count") return to->respond({.body = std::to_string(request.body.size())});
-      to->respond({.body = request.method + " " + request.path + " " + request.body, .headers = {}});
+      to->respond({.body = request.method + " " + request.path + " " + request.body});
     };
   }
 

@@ -55,33 +55,34 @@ HandlerReply RunningServer::get(const std::string& path) {
 }
 
 ReplyWaiter::ReplyWaiter() {
-  exchange_->on_news([this] { collect(); });
-}
-
-void ReplyWaiter::collect() {
-  const std::lock_guard lock(mutex_);
-  Exchange::News news = exchange_->take();
-  if (news.head) {
-    reply_.head = std::move(*news.head);
-    reply_.body = std::move(reply_.head.body);
-    reply_.streamed = news.streaming;
-  }
-  reply_.body += news.body;
-  finished_ = finished_ || news.finished || news.aborted;
-  changed_.notify_all();
+  exchange_->on_news([weak = std::weak_ptr(state_), exchange = exchange_.get()] {
+    const auto state = weak.lock();
+    if (state == nullptr) return;
+    const std::lock_guard lock(state->mutex);
+    Exchange::News news = exchange->take();
+    HandlerReply& reply = state->reply;
+    if (news.head) {
+      reply.head = std::move(*news.head);
+      reply.body = std::move(reply.head.body);
+      reply.streamed = news.streaming;
+    }
+    reply.body += news.body;
+    state->finished = state->finished || news.finished || news.aborted;
+    state->changed.notify_all();
+  });
 }
 
 void ReplyWaiter::wait_for_bytes(std::size_t count) {
-  std::unique_lock lock(mutex_);
-  const bool came =
-      changed_.wait_for(lock, std::chrono::minutes(1), [&] { return finished_ || reply_.body.size() >= count; });
+  std::unique_lock lock(state_->mutex);
+  const bool came = state_->changed.wait_for(lock, std::chrono::minutes(1),
+                                             [&] { return state_->finished || state_->reply.body.size() >= count; });
   if (!came) throw std::runtime_error("no reply within a minute");
 }
 
 HandlerReply ReplyWaiter::wait() {
   wait_for_bytes(SIZE_MAX);
-  const std::lock_guard lock(mutex_);
-  return reply_;
+  const std::lock_guard lock(state_->mutex);
+  return state_->reply;
 }
 
 }  // namespace pergola::testing

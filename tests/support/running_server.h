@@ -67,13 +67,15 @@ class ReplyWaiter {
   HandlerReply wait();
 
  private:
-  void collect();
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    HandlerReply reply;
+    bool finished = false;
+  };
 
   std::shared_ptr<Exchange> exchange_ = std::make_shared<Exchange>();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  HandlerReply reply_;
-  bool finished_ = false;
+  std::shared_ptr<State> state_ = std::make_shared<State>();  // late news may outlive the waiter
 };
 
 }  // namespace pergola::testing
