@@ -25,8 +25,8 @@ nlohmann::json read_json_file(const std::filesystem::path& path);
 /// Most members of one object that parse_ordered_json reads: it looks each new key up among those before.
 inline constexpr std::size_t kMaxOrderedKeys = 1024;
 
-/// The same as parse_json for a document whose objects keep the order of their members, as prompts need it. Throws Error
-/// also for an object of more than kMaxOrderedKeys members.
+/// The same as parse_json for a document whose objects keep the order of their members, as prompts need it. Throws
+/// Error also for an object of more than kMaxOrderedKeys members.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& file);
 
 /// What a parse error of nlohmann's parser says, without its prefix and without the quoted input, e.g. "invalid
