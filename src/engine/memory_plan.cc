@@ -62,7 +62,7 @@ MemoryPlan plan_memory(const ModelInfo& model, const ModelPlan& needs, std::int6
   plan.parts = {
       {"weights", needs.weight_bytes(), ""},
       {"KV cache", kv, "--context, --max-sequences or --kv-cache-bytes"},
-      {"recurrent state", state, plan.checkpoints > 0 ? "--max-sequences or --checkpoints" : "--max-sequences"},
+      {"states and windows", state, plan.checkpoints > 0 ? "--max-sequences or --checkpoints" : "--max-sequences"},
       {"work space", needs.work_bytes() + BatchBuilder::device_bytes(limits) + slot_numbers, "--max-rows"},
       {"logits", logits, "--max-rows"}};
   return plan;

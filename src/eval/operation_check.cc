@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/cpu_features.h"
+#include "base/error.h"
 #include "eval/random_weights.h"
 
 namespace pergola {
@@ -93,11 +94,18 @@ class Checker {
  public:
   Checker(Backend& tested, Backend& reference) : tested_(tested), reference_(reference) {}
 
-  void check(std::string operation, std::string shape, double tolerance, const Case& compute) {
+  /// A case that a backend may refuse by an Error (`optional`) is left out then.
+  void check(std::string operation, std::string shape, double tolerance, const Case& compute, bool optional = false) {
     OperationCheck result{.operation = std::move(operation), .shape = std::move(shape), .tolerance = tolerance};
     const Results expected = compute(reference_);
     const auto start = std::chrono::steady_clock::now();
-    const Results found = compute(tested_);
+    Results found;
+    try {
+      found = compute(tested_);
+    } catch (const Error&) {
+      if (optional) return;
+      throw;
+    }
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     result.error = relative_error(found, expected);
     results_.push_back(std::move(result));
@@ -123,13 +131,6 @@ std::string name_of(Activation activation) {
       return "clamped_swiglu";
   }
   return {};
-}
-
-/// What the backend offers: CUDA refuses the clamped SwiGLU when experts are bound.
-std::vector<Activation> activations_of(const Backend& backend) {
-  std::vector<Activation> activations{Activation::silu, Activation::gelu_tanh};
-  if (backend.info().backend != "cuda") activations.push_back(Activation::clamped_swiglu);
-  return activations;
 }
 
 RmsNorm norm_of(const DeviceTensor& weight) {
@@ -161,12 +162,16 @@ void check_norms(Checker& checker, RandomWeights& random) {
         backend.soft_cap(in, 1.5f);
         return in.floats();
       });
-      for (const Activation activation : activations_of(checker.tested())) {
-        checker.check(name_of(activation), shape, kElementwise, [&](Backend& backend) {
-          const DeviceTensor gate(backend, x, width), up(backend, delta, width), out(backend, DType::f32, rows, width);
-          backend.gated_activation(activation, gate, up, out);
-          return out.floats();
-        });
+      for (const Activation activation : {Activation::silu, Activation::gelu_tanh, Activation::clamped_swiglu}) {
+        checker.check(
+            name_of(activation), shape, kElementwise,
+            [&](Backend& backend) {
+              const DeviceTensor gate(backend, x, width), up(backend, delta, width),
+                  out(backend, DType::f32, rows, width);
+              backend.gated_activation(activation, gate, up, out);
+              return out.floats();
+            },
+            activation == Activation::clamped_swiglu);
       }
     }
   }
@@ -283,9 +288,29 @@ void check_attention(Checker& checker, RandomWeights& random) {
   struct Shape {
     int heads, kv_heads, head_dim, rope_dims;
     bool gated, normed, interleaved;
+    std::int64_t window = 0;  ///< with a ring as its cache
+    float soft_cap = 0;
+    bool sinks = false;
+    float growth = 0;
+
+    /// What a backend may refuse.
+    std::string extras() const {
+      std::string text;
+      if (window > 0) text += fmt::format(", window {}", window);
+      if (soft_cap > 0) text += ", capped";
+      if (sinks) text += ", sinks";
+      if (growth > 0) text += ", growing queries";
+      return text;
+    }
   };
-  constexpr std::array kShapes{Shape{8, 2, 64, 16, true, true, false}, Shape{3, 3, 96, 96, false, false, true},
-                               Shape{4, 1, 256, 64, true, true, false}, Shape{2, 1, 128, 0, false, true, false}};
+  const std::array kShapes{Shape{8, 2, 64, 16, true, true, false},
+                           Shape{3, 3, 96, 96, false, false, true},
+                           Shape{4, 1, 256, 64, true, true, false},
+                           Shape{2, 1, 128, 0, false, true, false},
+                           Shape{4, 2, 64, 64, false, false, false, 20},
+                           Shape{4, 2, 64, 64, false, false, false, 0, 2.0f},
+                           Shape{4, 2, 64, 64, false, false, false, 20, 0, true},
+                           Shape{4, 2, 64, 64, false, false, false, 0, 0, false, 0.3f}};
   constexpr std::int64_t kPage = 16;
   constexpr std::int64_t kPages = 5;
   for (const Shape& shape : kShapes) {
@@ -302,34 +327,48 @@ void check_attention(Checker& checker, RandomWeights& random) {
       inputs.push_back({random.floats(rows * q_width), random.floats(rows * kv_width), random.floats(rows * kv_width)});
     }
     const std::string name = fmt::format("{}/{} heads of {}, {} rotated{}", shape.heads, shape.kv_heads, shape.head_dim,
-                                         shape.rope_dims, shape.gated ? ", gated" : "");
-    checker.check("attention", name, attention_tolerance(checker.tested()), [&](Backend& backend) {
-      const DeviceTensor norm_weight(backend, weight, shape.head_dim);
-      const std::vector<float> angles = inv_freq.empty() ? std::vector<float>{0} : inv_freq;
-      const DeviceTensor frequencies(backend, angles, static_cast<std::int64_t>(angles.size()));
-      Attention layer{.heads = shape.heads,
-                      .kv_heads = shape.kv_heads,
-                      .head_dim = shape.head_dim,
-                      .gated = shape.gated,
-                      .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim))};
-      if (shape.normed) layer.q_norm = layer.k_norm = norm_of(norm_weight);
-      layer.rope = {.dims = shape.rope_dims, .interleaved = shape.interleaved};
-      if (shape.rope_dims > 0) layer.rope.inv_freq = frequencies;
-      backend.prepare(layer);
-      const DeviceTensor keys(backend, backend.cache_type(), 2 * kPages * kPage, kv_width),
-          values(backend, backend.cache_type(), 2 * kPages * kPage, kv_width);
-      const KvLayer cache{.keys = keys, .values = values, .page_size = kPage};
-      Results results;
-      for (std::size_t i = 0; i < kSteps.size(); ++i) {
-        const DeviceBatch step(backend, kSteps[i], kPages);
-        const DeviceTensor q(backend, inputs[i][0], q_width), k(backend, inputs[i][1], kv_width),
-            v(backend, inputs[i][2], kv_width);
-        const DeviceTensor out(backend, DType::f32, step.batch().rows, out_width);
-        backend.attention(layer, q, k, v, cache, step.batch(), out);
-        append(results, out);
-      }
-      return results;
-    });
+                                         shape.rope_dims, shape.gated ? ", gated" : "") +
+                             shape.extras();
+    const std::vector<float> sink_scores = random.floats(shape.heads);
+    const bool optional = !shape.extras().empty();
+    checker.check(
+        "attention", name, attention_tolerance(checker.tested()),
+        [&](Backend& backend) {
+          const DeviceTensor norm_weight(backend, weight, shape.head_dim);
+          const std::vector<float> angles = inv_freq.empty() ? std::vector<float>{0} : inv_freq;
+          const DeviceTensor frequencies(backend, angles, static_cast<std::int64_t>(angles.size()));
+          Attention layer{.heads = shape.heads,
+                          .kv_heads = shape.kv_heads,
+                          .head_dim = shape.head_dim,
+                          .gated = shape.gated,
+                          .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim))};
+          if (shape.normed) layer.q_norm = layer.k_norm = norm_of(norm_weight);
+          layer.rope = {.dims = shape.rope_dims, .interleaved = shape.interleaved};
+          if (shape.rope_dims > 0) layer.rope.inv_freq = frequencies;
+          const DeviceTensor sinks(backend, sink_scores, shape.heads);
+          layer.window = shape.window;
+          layer.soft_cap = shape.soft_cap;
+          if (shape.sinks) layer.sinks = sinks;
+          layer.query_growth = shape.growth;
+          layer.query_growth_length = 16;
+          backend.prepare(layer);
+          const std::int64_t ring = shape.window > 0 ? shape.window + kPages * kPage : 0;
+          const std::int64_t cache_rows = 2 * (ring > 0 ? ring : kPages * kPage);
+          const DeviceTensor keys(backend, backend.cache_type(), cache_rows, kv_width),
+              values(backend, backend.cache_type(), cache_rows, kv_width);
+          const KvLayer cache{.keys = keys, .values = values, .page_size = kPage, .ring = ring};
+          Results results;
+          for (std::size_t i = 0; i < kSteps.size(); ++i) {
+            const DeviceBatch step(backend, kSteps[i], kPages);
+            const DeviceTensor q(backend, inputs[i][0], q_width), k(backend, inputs[i][1], kv_width),
+                v(backend, inputs[i][2], kv_width);
+            const DeviceTensor out(backend, DType::f32, step.batch().rows, out_width);
+            backend.attention(layer, q, k, v, cache, step.batch(), out);
+            append(results, out);
+          }
+          return results;
+        },
+        optional);
   }
 }
 
@@ -406,17 +445,28 @@ void check_moe(Checker& checker, RandomWeights& random) {
   MoeView dense{
       .name = "random dense experts", .hidden = kHidden, .top_k = 2, .router = random.dense_linear(kHidden, 5)};
   for (int e = 0; e < 5; ++e) dense.experts.push_back(dense_expert());
-  for (const MoeView* moe : {&trellis, &dense}) {
+  MoeView softmax_all = dense, sigmoid = dense;
+  softmax_all.score = RouterScore::softmax_all;
+  sigmoid.score = RouterScore::sigmoid;
+  sigmoid.correction = random.dense(DType::f32, 1, 5);
+  sigmoid.routed_scale = 1.7f;
+  for (const MoeView* moe : {&trellis, &dense, &softmax_all, &sigmoid}) {
     for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{6}, kCheckRows}) {
       const std::vector<float> x = random.floats(rows * kHidden);
       const std::string shape = fmt::format("{} rows, {} of {} {}experts{}", rows, moe->top_k, moe->experts.size(),
-                                            moe == &dense ? "dense " : "", moe->shared ? " + shared" : "");
-      checker.check("moe", shape, moe == &dense ? kDense : experts_tolerance(checker.tested()), [&](Backend& backend) {
-        const auto bound = backend.bind_moe(*moe);
-        const DeviceTensor in(backend, x, kHidden), out(backend, DType::f32, rows, kHidden);
-        backend.moe(*bound, in, out);
-        return out.floats();
-      });
+                                            moe == &trellis ? "" : "dense ", moe->shared ? " + shared" : "") +
+                                (moe == &softmax_all ? ", softmax over all"
+                                 : moe == &sigmoid   ? ", sigmoid"
+                                                     : "");
+      checker.check(
+          "moe", shape, moe != &trellis ? kDense : experts_tolerance(checker.tested()),
+          [&](Backend& backend) {
+            const auto bound = backend.bind_moe(*moe);
+            const DeviceTensor in(backend, x, kHidden), out(backend, DType::f32, rows, kHidden);
+            backend.moe(*bound, in, out);
+            return out.floats();
+          },
+          moe == &softmax_all || moe == &sigmoid);
     }
   }
 }

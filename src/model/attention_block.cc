@@ -31,7 +31,7 @@ AttentionBlock::Intermediates AttentionBlock::lay_out(const AttentionBlueprint& 
 }
 
 std::int64_t AttentionBlock::ring_rows(const Attention& layer, const Backend& backend) {
-  return layer.window > 0 ? layer.window - 1 + backend.max_rows() : 0;
+  return layer.window > 0 ? (layer.window + backend.max_rows()) / 2 * 2 : 0;
 }
 
 std::size_t AttentionBlock::cache_bytes(const AttentionBlueprint& blueprint, const Backend& backend) {
@@ -48,6 +48,16 @@ void AttentionBlock::allocate_cache(const CachePlan& plan) {
   values_ = backend_.allocate(bytes, "the KV cache");
   cache_ = {
       {keys_.get(), 0, type, rows, width, width}, {values_.get(), 0, type, rows, width, width}, plan.page_size, ring};
+}
+
+/// A ring is copied whole, as one row of 32-bit words: an even number of tokens fills them in every cache type.
+void AttentionBlock::copy_slot(const Tensor& from, std::int64_t to) {
+  if (cache_.ring == 0) return;
+  for (const Tensor* part : {&cache_.keys, &cache_.values}) {
+    const std::int64_t words = cache_.ring * part->columns * static_cast<std::int64_t>(size_of(part->dtype)) / 4;
+    const Tensor rings{part->buffer, part->offset, DType::f32, part->rows / cache_.ring, words, words};
+    backend_.gather_rows(rings, from, rings.slice_rows(to, 1));
+  }
 }
 
 void AttentionBlock::forward(const Tensor& x, const Batch& batch, const Tensor& out) {

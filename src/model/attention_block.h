@@ -13,7 +13,7 @@ class AttentionBlock final : public Mixer {
 
   void allocate_cache(const CachePlan& plan) override;
   void reset_slot(std::int64_t) override {}
-  void copy_slot(const Tensor& /*from*/, std::int64_t /*to*/) override {}
+  void copy_slot(const Tensor& from, std::int64_t to) override;
   void forward(const Tensor& x, const Batch& batch, const Tensor& out) override;
 
   /// The intermediate tensors of a step.
@@ -25,7 +25,7 @@ class AttentionBlock final : public Mixer {
   };
   static Intermediates lay_out(const AttentionBlueprint& blueprint, const Backend& backend, ScratchLayout& layout);
   /// Tokens that a layer with a window remembers of a slot: those that the first row of a step still sees, and the
-  /// step's. 0 without a window.
+  /// step's; an even number. 0 without a window.
   static std::int64_t ring_rows(const Attention& layer, const Backend& backend);
   /// Bytes of keys and values of one token.
   static std::size_t cache_bytes(const AttentionBlueprint& blueprint, const Backend& backend);

@@ -55,7 +55,7 @@ TEST(MemoryPlan, PartsAddUp) {
   EXPECT_EQ(result.pages, 3 * 4);  // 1,000 tokens need four pages of 256
   EXPECT_EQ(bytes_of(result, "weights"), 1'000'000u);
   EXPECT_EQ(bytes_of(result, "KV cache"), 12u * 256 * 1000);
-  EXPECT_EQ(bytes_of(result, "recurrent state"), 150'000u);
+  EXPECT_EQ(bytes_of(result, "states and windows"), 150'000u);
   EXPECT_EQ(bytes_of(result, "logits"), 2u * 1000 * 4);
   EXPECT_GT(bytes_of(result, "work space"), 10'000u);
   std::uint64_t sum = 0;

@@ -130,6 +130,27 @@ TEST_P(LongContext, EqualsTransformersSlow) {
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, LongContext, ::testing::ValuesIn(cases(true)), test_name);
 
+/// Every layer of this model has a window, so that a slot holds all that a sequence remembers.
+TEST(ArchitectureFixtures, ACopiedSlotContinuesASequenceWithWindows) {
+  const fs::path folder = fixtures() / "mistral";
+  const Checkpoint checkpoint(folder);
+  const Expected expected = read_expected(folder);
+  for (const char* name : {"reference", "cpu"}) {
+    const std::unique_ptr<Backend> backend = open_backend(name, {.threads = 1, .max_rows = 16});
+    const std::unique_ptr<Model> model = Model::load(checkpoint, *backend);
+    testing::ModelRunner runner(*model, *backend, 3, 48);
+    const std::span<const std::int32_t> tokens(expected.tokens);
+    runner.sequence(2, tokens.first(30), 16);
+    runner.copy_state(2, 0);
+    runner.sequence(2, tokens.first(20), 16);  // over what was copied from
+    const testing::ModelRunner::Piece rest{0, {tokens.begin() + 30, tokens.begin() + 40}};
+    const std::vector<float> logits = runner.step(std::span(&rest, 1));
+    const auto vocab = static_cast<std::size_t>(model->info().vocab_size);
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      ASSERT_NEAR(logits[i], expected.logits[30 * vocab + i], 2e-2) << name;
+  }
+}
+
 TEST(ArchitectureFixtures, AreThere) {
   EXPECT_GE(cases(false).size(), 2 * 17u);
   EXPECT_GE(cases(true).size(), 2 * 4u);

@@ -83,6 +83,13 @@ std::vector<float> ModelRunner::sequence(std::int64_t slot, std::span<const std:
   return all;
 }
 
+void ModelRunner::copy_state(std::int64_t from, std::int64_t to) {
+  model_.copy_slot(ints({static_cast<std::int32_t>(from)}), to);
+  backend_.synchronize();
+  step_buffers_.clear();
+  lengths_[static_cast<std::size_t>(to)] = lengths_[static_cast<std::size_t>(from)];
+}
+
 void ModelRunner::reset(std::int64_t slot) {
   model_.reset_slot(slot);
   lengths_[static_cast<std::size_t>(slot)] = 0;

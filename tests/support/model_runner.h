@@ -30,6 +30,9 @@ class ModelRunner {
   /// Feeds one sequence from its start in steps of at most `chunk` tokens.
   std::vector<float> sequence(std::int64_t slot, std::span<const std::int32_t> tokens, std::int64_t chunk);
 
+  /// Makes slot `to` a copy of `from`: state and length. Pages are not copied.
+  void copy_state(std::int64_t from, std::int64_t to);
+
   /// Forgets a slot's sequence.
   void reset(std::int64_t slot);
 

@@ -54,7 +54,7 @@ MatrixView view_of(const Tensor& tensor) {
 }
 
 int code_of(Activation activation) {
-  assert(activation != Activation::clamped_swiglu);
+  if (activation == Activation::clamped_swiglu) fail({}, "the clamped SwiGLU is not supported by the CUDA backend");
   return activation == Activation::silu ? 0 : 1;
 }
 
