@@ -1,4 +1,4 @@
-# pergola_room(NAME DEPENDS ...): one library target from src/NAME/*.cc. Include paths start at the room's parent, and a room sees
+# pergola_room(NAME DEPENDS ...): one library target from src/NAME/*.cc and its sub-folders. Include paths start at the room's parent, and a room sees
 # the headers of exactly the rooms it links: each room exports its own directory through a private forwarding tree.
 #
 # Files ending in _avx2.cc, _avxvnni.cc, _avx512.cc and _amx.cc are compiled for that instruction set on x86-64 and left out elsewhere. They must not
@@ -66,7 +66,7 @@ endfunction()
 
 function(pergola_room room)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*.cc ${CMAKE_SOURCE_DIR}/src/${room}/*/*.cc)
   pergola_isa_sources(sources ${sources})
   add_library(${room} STATIC ${sources})
   target_link_libraries(${room} PUBLIC ${ARG_DEPENDS})

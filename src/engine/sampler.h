@@ -8,7 +8,7 @@
 #include "engine/random.h"
 #include "engine/sampling_options.h"
 #include "engine/selection.h"
-#include "engine/token_mask.h"
+#include "text/token_mask.h"
 
 namespace pergola {
 

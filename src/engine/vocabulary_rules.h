@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/token_mask.h"
 #include "format/generation_config.h"
+#include "text/token_mask.h"
 #include "text/tokenizer.h"
 
 namespace pergola {
