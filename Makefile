@@ -21,7 +21,7 @@ build: packages build/$(PRESET)/build.ninja ## build build/release/bin/pergola
 	cmake --build --preset $(PRESET)
 
 run: build       ## generate text with the bundled model (MODEL=..., PROMPT=...)
-	$(BINARY) run $(MODEL) -p "$(PROMPT)" -n 120
+	$(BINARY) run $(MODEL) --raw -p "$(PROMPT)" -n 120 --temperature 0.7
 
 test: build      ## run all tests
 	ctest --test-dir build/$(PRESET) --output-on-failure -j 2

@@ -19,7 +19,7 @@ using testing::TempFolder;
 using testing::write_text;
 
 std::vector<std::string> run_story(std::vector<std::string> more) {
-  std::vector<std::string> all{"run", kStory, "--backend", "reference", "--context", "256"};
+  std::vector<std::string> all{"run", kStory, "--raw", "--backend", "reference", "--context", "256"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -66,12 +66,52 @@ TEST(Run, PrintsTheDefaultContext) {
 }
 
 TEST(Run, FirstInterruptEndsTheTextCleanly) {
-  const Outcome outcome = pergola(
-      {"run", kStory, "--backend", "reference", "-p", "Once", "--logit-bias", "4088=-100", "--logit-bias", "4090=-100"},
-      {.signals = {{"Once", SIGINT}}});
+  const Outcome outcome = pergola({"run", kStory, "--raw", "--backend", "reference", "-p", "Once", "--logit-bias",
+                                   "4088=-100", "--logit-bias", "4090=-100"},
+                                  {.signals = {{"Once", SIGINT}}});
   EXPECT_EQ(outcome.signal, 0);
   EXPECT_EQ(outcome.code, 130);
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("interrupted"), HasSubstr("tokens/s")));
+}
+
+TEST(Run, SecondInterruptEndsTheProgram) {
+  // The first one comes while the weights are read or the prompt is computed, when nothing looks at it for a while.
+  const Outcome outcome = pergola({"run", kStory, "--raw", "--backend", "reference", "-p", "Once", "--logit-bias",
+                                   "4088=-100", "--logit-bias", "4090=-100"},
+                                  {.signals = {{"Once", SIGINT}, {"Once", SIGINT}}});
+  EXPECT_TRUE(outcome.signal == SIGINT || outcome.code == 130) << outcome.code << " " << outcome.signal;
+}
+
+TEST(Run, AnswersInTheFormOfTheTemplate) {
+  const TempFolder folder;
+  std::filesystem::copy(kStory, folder / "model");
+  write_text(folder / "model/chat_template.jinja",
+             "{% for m in messages %}{{ m.role[0] }}={{ m.content }} {% endfor %}{{ 'T' if enable_thinking is defined "
+             "else 't' }}");
+  const auto chat = [&](std::vector<std::string> more, const testing::RunOptions& options = {}) {
+    std::vector<std::string> all{"run", folder / "model", "--backend", "reference", "--context", "256", "-n",
+                                 "5",   "--greedy"};
+    all.insert(all.end(), more.begin(), more.end());
+    return pergola(all, options);
+  };
+  const auto raw = [&](const std::string& prompt) {
+    return pergola(run_story({"-p", prompt, "-n", "5", "--greedy"})).out.substr(prompt.size());
+  };
+  EXPECT_EQ(chat({"-p", "The king"}).out, raw("u=The king t"));
+  EXPECT_EQ(chat({"-p", "The king", "--system", "S", "--no-thinking"}).out, raw("s=S u=The king T"));
+  // A second turn sees the first one; /clear forgets it.
+  const std::string first = raw("u=The king t");
+  const std::string answer = first.substr(0, first.size() - 1);
+  const Outcome turns = chat({}, {.input = "The king\nA house\n/clear\nThe king\n\x04", .terminal_input = true});
+  EXPECT_EQ(turns.out, first + raw("u=The king a=" + answer + " u=A house t") + first) << turns.err;
+}
+
+TEST(Run, SaysThatChatMlStandsInForATemplate) {
+  const Outcome outcome =
+      pergola({"run", kStory, "--backend", "reference", "--context", "256", "-p", "Hi", "-n", "3", "--greedy"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("ChatML"), HasSubstr("--raw")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("im_start")));
 }
 
 TEST(Run, AsksOnATerminalUntilTheEndOfInput) {
@@ -90,6 +130,7 @@ TEST(Run, BadInputs) {
   expect_one_sentence(pergola({"run", folder / "nothing", "--backend", "reference", "-p", "A"}), "nothing");
   expect_one_sentence(pergola({"run", kStory, "--backend", "abacus", "-p", "A"}), "abacus");
   expect_one_sentence(pergola(run_story({"-p", ""})), "empty");
+  expect_one_sentence(pergola(run_story({"-p", "A", "--system", "S"})), "--raw");
   expect_one_sentence(pergola(run_story({"-f", folder / "missing.txt"})), "missing.txt");
   expect_one_sentence(pergola(run_story({"-p", "A", "--top-p", "7"})), "top_p");
   expect_one_sentence(pergola(run_story({"-p", "A", "--logit-bias", "x=1"})), "--logit-bias");

@@ -124,6 +124,7 @@ struct ChatTemplate::Parts {
   std::optional<Named> with_tools;  ///< for requests with tools, where the folder has a second template
   std::string origin;
   bool fallback = false;
+  std::optional<std::int32_t> end_of_turn;
   ChatFormat format;
   std::optional<std::string> bos;
   std::optional<std::string> eos;
@@ -222,6 +223,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder, const Token
   auto parts = std::make_shared<Parts>(Parts{.plain = Parts::compile(std::string(source), "ChatML"),
                                              .origin = "ChatML: the folder has no template of its own",
                                              .fallback = true});
+  parts->end_of_turn = tokenizer.id_of("<|im_end|>");
   parts->finish(tokenizer);
   return ChatTemplate(std::move(parts));
 }
@@ -247,6 +249,9 @@ const std::string& ChatTemplate::origin() const {
 }
 bool ChatTemplate::is_fallback() const {
   return parts_->fallback;
+}
+std::optional<std::int32_t> ChatTemplate::end_of_turn() const {
+  return parts_->end_of_turn;
 }
 const ChatFormat& ChatTemplate::format() const {
   return parts_->format;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,10 @@ class ChatTemplate {
   const std::string& origin() const;
   /// Whether the folder has no template of its own.
   bool is_fallback() const;
+
+  /// A token that ends a turn in this format and may be missing from the model's own stop tokens: <|im_end|> of the
+  /// ChatML that stands in for a missing template.
+  std::optional<std::int32_t> end_of_turn() const;
 
   /// How the model's output is to be read; see make_output_parser.
   const ChatFormat& format() const;
