@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cli/console.h"
+#include "cli/interrupt.h"
 
 namespace pergola {
 namespace {
@@ -17,6 +19,7 @@ std::string read_all(int descriptor, const std::string& name) {
   for (;;) {
     const ssize_t count = ::read(descriptor, block, sizeof block);
     if (count == 0) return text;
+    if (count < 0 && errno == EINTR && interrupt_requested().load()) throw Interrupted();
     if (count < 0) fail({.file = name}, "cannot read: {}", std::strerror(errno));
     text.append(block, static_cast<std::size_t>(count));
   }

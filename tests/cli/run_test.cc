@@ -75,7 +75,7 @@ TEST(Run, FirstInterruptEndsTheTextCleanly) {
 }
 
 TEST(Run, SecondInterruptEndsTheProgram) {
-  // The first one comes while the weights are read or the prompt is computed, when nothing looks at it for a while.
+  // The first may already have ended it when the second comes; either way it is over at once.
   const Outcome outcome = pergola({"run", kStory, "--raw", "--backend", "reference", "-p", "Once", "--logit-bias",
                                    "4088=-100", "--logit-bias", "4090=-100"},
                                   {.signals = {{"Once", SIGINT}, {"Once", SIGINT}}});
