@@ -44,8 +44,10 @@ std::string device_line(const DeviceInfo& device) {
 void add_device_options(CLI::App& command, ModelArguments& arguments) {
   constexpr const char* kGroup = "Device";
   command
-      .add_option("--backend", arguments.backend,
-                  "Where to run: cpu, or reference (plain loops, slow, the definition of every operation)")
+      .add_option(
+          "--backend", arguments.backend,
+          "Where to run: cpu, cuda (an NVIDIA GPU, where it was built in), or reference (plain loops, slow, the "
+          "definition of every operation)")
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -56,6 +58,10 @@ void add_device_options(CLI::App& command, ModelArguments& arguments) {
   command.add_option("--isa", arguments.engine.device.isa, "Widest instruction set to use")
       ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "amx"}))
       ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_flag("!--no-graphs", arguments.engine.record_steps,
+                "Issue every decode step anew instead of running recorded ones (CUDA graphs)")
       ->group(kGroup);
   command
       .add_option("--precision", arguments.precision,
@@ -80,6 +86,10 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       .add_option("--kv-cache-bytes", arguments.kv_cache_bytes,
                   "Size of the KV cache, such as 512M or 2GiB (default: the whole context)")
       ->group(kGroup);
+  command
+      .add_option("--gpu-memory-bytes", arguments.gpu_memory_bytes,
+                  "Most of the GPU's memory to use, such as 20GiB (default: what is free)")
+      ->group(kGroup);
 }
 
 EngineOptions engine_options(const ModelArguments& arguments) {
@@ -88,6 +98,8 @@ EngineOptions engine_options(const ModelArguments& arguments) {
   options.device.precision = kPrecisions.at(arguments.precision);
   if (!arguments.kv_cache_bytes.empty())
     options.memory.kv_cache_bytes = parse_bytes(arguments.kv_cache_bytes, "--kv-cache-bytes");
+  if (!arguments.gpu_memory_bytes.empty())
+    options.gpu_memory_bytes = parse_bytes(arguments.gpu_memory_bytes, "--gpu-memory-bytes");
   return options;
 }
 

@@ -15,13 +15,14 @@ struct ModelArguments {
   std::string backend = "cpu";
   std::string precision = "standard";
   std::string kv_cache_bytes;
+  std::string gpu_memory_bytes;
   EngineOptions engine;  ///< filled by the parser where the type allows it; engine_options() completes it
 };
 
-/// --backend, --threads, --pin, --isa, --precision.
+/// --backend, --threads, --pin, --isa, --no-graphs, --precision.
 void add_device_options(CLI::App& command, ModelArguments& arguments);
 
-/// MODEL, the device options, --max-rows and --kv-cache-bytes.
+/// MODEL, the device options, --max-rows, --kv-cache-bytes and --gpu-memory-bytes.
 void add_model_options(CLI::App& command, ModelArguments& arguments);
 
 /// The parsed options in the engine's terms. Throws Error for a size that is not one.

@@ -71,17 +71,21 @@ void BatchBuilder::build(std::span<const StepPart> parts) {
 
   const std::int64_t used = layout_.page_table + sequences * limits_.pages_per_sequence;
   backend_.upload(part_of_buffer(0, 1, used, used), stage);
-  batch_ = {.rows = row,
-            .sequences = sequences,
-            .max_rows_per_sequence = longest,
-            .tokens = part_of_buffer(layout_.tokens, 1, row, row),
-            .positions = part_of_buffer(layout_.positions, 1, row, row),
-            .row_sequence = part_of_buffer(layout_.row_sequence, 1, row, row),
-            .row_start = part_of_buffer(layout_.row_start, 1, sequences + 1, sequences + 1),
-            .slots = part_of_buffer(layout_.slots, 1, sequences, sequences),
-            .page_table =
-                part_of_buffer(layout_.page_table, sequences, limits_.pages_per_sequence, limits_.pages_per_sequence)};
-  logit_rows_ = part_of_buffer(layout_.logit_rows, 1, logits, logits);
+  batch_ = describe(row, sequences, longest);
+  logit_rows_ = logit_rows(logits);
+}
+
+Batch BatchBuilder::describe(std::int64_t rows, std::int64_t sequences, std::int64_t longest) const {
+  return {.rows = rows,
+          .sequences = sequences,
+          .max_rows_per_sequence = longest,
+          .tokens = part_of_buffer(layout_.tokens, 1, rows, rows),
+          .positions = part_of_buffer(layout_.positions, 1, rows, rows),
+          .row_sequence = part_of_buffer(layout_.row_sequence, 1, rows, rows),
+          .row_start = part_of_buffer(layout_.row_start, 1, sequences + 1, sequences + 1),
+          .slots = part_of_buffer(layout_.slots, 1, sequences, sequences),
+          .page_table =
+              part_of_buffer(layout_.page_table, sequences, limits_.pages_per_sequence, limits_.pages_per_sequence)};
 }
 
 }  // namespace pergola

@@ -41,6 +41,11 @@ class BatchBuilder {
   /// i32 [1, n]: the rows of the step whose logits are wanted, parts in order.
   const Tensor& logit_rows() const { return logit_rows_; }
 
+  /// A step of that shape, whatever is written at its places: for recordings.
+  Batch describe(std::int64_t rows, std::int64_t sequences, std::int64_t longest) const;
+  /// The place of the first n rows whose logits are wanted.
+  Tensor logit_rows(std::int64_t n) const { return part_of_buffer(layout_.logit_rows, 1, n, n); }
+
  private:
   /// Where each list starts in the buffer, in integers. The page table is last: only the rows in use are uploaded.
   struct Layout {

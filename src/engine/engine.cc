@@ -23,6 +23,14 @@ std::unique_ptr<Model> load_checked(const OpenedModel& opened, const Progress& p
   return Model::load(opened.checkpoint, *opened.backend, progress);
 }
 
+/// What the plan may take: a GPU's free memory, at most `gpu_bytes` (0: all of it), or the machine's.
+AvailableMemory memory_of(const Backend& backend, std::uint64_t gpu_bytes) {
+  const DeviceInfo& device = backend.info();
+  if (device.backend != "cuda") return available_memory();
+  if (gpu_bytes > 0 && gpu_bytes < device.memory_bytes) return {gpu_bytes, "--gpu-memory-bytes"};
+  return {device.memory_bytes, device.name};
+}
+
 ModelInfo info_of(const ModelBlueprint& blueprint) {
   return {.architecture = blueprint.architecture,
           .vocab_size = blueprint.vocab_size,
@@ -38,8 +46,10 @@ OpenedModel open_model(Checkpoint checkpoint, const EngineOptions& options) {
   const ModelBlueprint blueprint = read_blueprint(checkpoint);
   ModelInfo info = info_of(blueprint);
   ModelPlan plan = plan_model(blueprint, *backend);
-  MemoryPlan memory = plan_memory(info, plan, backend->max_rows(), options.memory, available_memory());
-  return {std::move(checkpoint), std::move(backend), std::move(info), std::move(plan), std::move(memory)};
+  MemoryPlan memory =
+      plan_memory(info, plan, backend->max_rows(), options.memory, memory_of(*backend, options.gpu_memory_bytes));
+  return {std::move(checkpoint), std::move(backend), std::move(info),
+          std::move(plan),       std::move(memory),  options.record_steps};
 }
 
 Engine::Engine(OpenedModel opened, const Progress& progress)
@@ -58,6 +68,7 @@ Engine::Engine(OpenedModel opened, const Progress& progress)
   logits_buffer_ =
       opened_.backend->allocate(static_cast<std::size_t>(limits_.logit_rows * vocab) * sizeof(float), "logits");
   logits_ = {.buffer = logits_buffer_.get(), .rows = limits_.logit_rows, .columns = vocab, .stride = vocab};
+  if (opened_.record_steps) recordings_ = StepRecordings(*opened_.backend, *model_, builder_, limits_, logits_);
 }
 
 Sequence Engine::start() {
@@ -89,7 +100,11 @@ void Engine::step(std::span<const StepPart> parts) {
     logit_rows += part.logit_rows;
   }
   builder_.build(parts);
-  model_->forward(builder_.batch(), builder_.logit_rows(), logits_.slice_rows(0, logit_rows));
+  if (RecordedStep* recorded = recordings_.find(builder_.batch(), logit_rows)) {
+    recorded->replay();
+  } else {
+    model_->forward(builder_.batch(), builder_.logit_rows(), logits_.slice_rows(0, logit_rows));
+  }
   for (const StepPart& part : parts) part.sequence->advance(part.rows);
 }
 

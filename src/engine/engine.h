@@ -12,6 +12,7 @@
 #include "engine/batch_builder.h"
 #include "engine/memory_plan.h"
 #include "engine/sequence.h"
+#include "engine/step_recordings.h"
 #include "format/checkpoint.h"
 #include "model/model.h"
 
@@ -22,6 +23,8 @@ struct EngineOptions {
   std::string backend = "cpu";
   BackendOptions device;
   MemoryOptions memory;
+  std::uint64_t gpu_memory_bytes = 0;  ///< most of a GPU's memory that may be used; 0: what is free
+  bool record_steps = true;            ///< decode steps run as recordings where the backend can record
 };
 
 /// A model folder that was opened and planned; no weight was read yet.
@@ -31,6 +34,7 @@ struct OpenedModel {
   ModelInfo info;
   ModelPlan plan;
   MemoryPlan memory;
+  bool record_steps = true;
 };
 
 /// Opens the backend and plans memory. Throws Error for an unknown architecture, a missing tensor or an impossible
@@ -82,6 +86,7 @@ class Engine {
   std::unique_ptr<Buffer> slot_numbers_;  ///< i32: 0, 1, 2, ...: copies read the number of their source from here
   std::unique_ptr<Buffer> logits_buffer_;
   Tensor logits_;  ///< f32 [limits_.logit_rows, vocab_size]
+  StepRecordings recordings_;
 };
 
 }  // namespace pergola
