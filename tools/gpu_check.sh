@@ -27,6 +27,6 @@ while [ $# -gt 0 ]; do
   shift
   logits=
   case ${1:-} in *.safetensors) logits=$1 && shift ;; esac
-  "$bin/cuda_model" "$model" ${logits:+"$logits"} | tee "$out/cuda_model_$(basename "$model").txt" || status=1
+  "$bin/cuda_model" "$model" ${logits:+--logits "$logits"} | tee "$out/cuda_model_$(basename "$model").txt" || status=1
 done
 exit $status

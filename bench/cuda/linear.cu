@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/gemv.h"
+#include "backend/cuda/regime.h"
 #include "harness.cuh"
 
 using namespace pergola;
@@ -121,6 +123,67 @@ bool run(const Case& c, std::size_t rotate) {
   return good;
 }
 
+/// The GEMV kernel: one launch, clusters.
+bool run_gemv(int k, int n, int bits, Codebook codebook, int rows, std::size_t rotate, int cluster = 0) {
+  const std::size_t mark = arena.used;
+  const Layer layer(k, n, bits, codebook, rows, rotate);
+  float* out = device_array<float>(static_cast<std::size_t>(rows) * n);
+  const Family family = family_of(codebook);
+  const GemvWork work{n / 128, k / 128, k / 128, bits, rows, family};
+  const GemvPlan plan = cluster > 0 ? fit_gemv(work, cluster, context.shared_bytes)
+                                    : plan_gemv(work, context.multiprocessors, context.shared_bytes);
+  if (plan.slots == 0) {
+    std::printf("  gemv %6dx%-6d K%d %s rows %d does not fit\n", k, n, bits, std::string(name_of(codebook)).c_str(),
+                rows);
+    arena.used = mark;
+    return true;
+  }
+  const auto step = [&](int copy) {
+    GemvLinears linears;
+    linears.common.constants = constants_of(codebook);
+    linears.common.blocks = k / 128;
+    linears.common.block_bytes = 2048 * bits;
+    linears.common.segments = 1;
+    linears.x = {layer.x, k, rows, k, 0};
+    linears.count = 1;
+    linears.jobs = n / 128;
+    linears.members[0] = {
+        reinterpret_cast<const std::byte*>(layer.packed[copy]), layer.suh, layer.svh, nullptr, out, n, 1, n, 0, bits};
+    launch_gemv(context, linears, family, plan);
+  };
+  std::vector<float> host(static_cast<std::size_t>(rows) * n), again(host.size());
+  const auto expected = reference(layer, rows);
+  double worst = 0;
+  bool equal = true;
+  for (int i = 0; i < 3; ++i) {
+    PERGOLA_OK(cudaMemset(out, 0xFF, host.size() * 4));
+    step(0);
+    PERGOLA_OK(cudaStreamSynchronize(context.stream));
+    PERGOLA_OK(cudaMemcpy(again.data(), out, host.size() * 4, cudaMemcpyDeviceToHost));
+    if (i > 0) equal = equal && std::memcmp(host.data(), again.data(), host.size() * 4) == 0;
+    host = again;
+    const double error = relative_error(host, expected);
+    worst = std::isfinite(error) ? std::max(worst, error) : 1e9;
+  }
+  const bool good = worst < 1e-3 && equal;
+  std::printf("%sgemv %6dx%-6d K%d %-5s rows %2d cluster %d slots %d  err %.1e%s", good ? "  " : "! ", k, n, bits,
+              std::string(name_of(codebook)).c_str(), rows, plan.cluster, plan.slots, worst,
+              equal ? "" : " NOT REPEATABLE");
+  if (rotate > 0 && good) {
+    const int copies = static_cast<int>(layer.packed.size());
+    const double us = replay_microseconds(context.stream,
+                                          [&] {
+                                            for (int i = 0; i < copies; ++i) step(i);
+                                          }) /
+                      copies;
+    std::printf("  %6.2f us %4.0f GB/s", us, static_cast<double>(k) * n * bits / 8 / us / 1e3);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+  arena.used = mark;
+  return good;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,8 +219,58 @@ int main(int argc, char** argv) {
         }
     std::printf("check: %d bad\n", bad);
   }
+  if (what == "all" || what == "check" || what == "gemv") {
+    int wrong = 0;
+    for (const Codebook codebook : {Codebook::three_inst, Codebook::mcg, Codebook::mul1})
+      for (int bits = 1; bits <= 8; ++bits)
+        for (const int rows : {1, 3, gemv_most_rows(family_of(codebook))}) {
+          wrong += !run_gemv(384, 640, bits, codebook, rows, 0);
+          wrong += !run_gemv(128, 128, bits, codebook, rows, 0);
+          wrong += !run_gemv(4352, 512, bits, codebook, rows, 0);
+        }
+    std::printf("check of gemv: %d bad\n", wrong);
+    bad += wrong;
+  }
+  if (what == "clusters") {
+    for (const int cluster : {1, 2, 4, 8}) {
+      run_gemv(5120, 17408, 4, Codebook::mul1, 1, 300u << 20, cluster);
+      run_gemv(17408, 5120, 4, Codebook::mul1, 1, 300u << 20, cluster);
+      run_gemv(2048, 12288, 5, Codebook::mul1, 1, 300u << 20, cluster);
+      run_gemv(2048, 9216, 5, Codebook::mul1, 1, 300u << 20, cluster);
+      run_gemv(2048, 9216, 3, Codebook::mul1, 1, 300u << 20, cluster);
+      run_gemv(4096, 2048, 5, Codebook::mul1, 1, 300u << 20, cluster);
+      run_gemv(4096, 2048, 5, Codebook::mcg, 1, 300u << 20, cluster);
+      run_gemv(2048, 248320, 6, Codebook::mul1, 1, 300u << 20, cluster);
+    }
+  }
+  if (what == "rows") {
+    for (const Codebook codebook : {Codebook::mul1, Codebook::mcg})
+      for (const auto& [k, n] : {std::pair{2048, 12288}, {4096, 2048}})
+        for (const int rows : {1, 2, 4, 8, 16, 32}) {
+          if (rows <= gemv_most_rows(family_of(codebook))) run_gemv(k, n, 5, codebook, rows, 300u << 20);
+          const Regime regime = few_rows_regime(codebook, 5, rows, context.shared_bytes);
+          run({k, n, 5, codebook, regime.operand, regime.blocks, rows, true}, 300u << 20);
+        }
+  }
+  if (what == "gemv-one") run_gemv(4096, 2048, 5, Codebook::mul1, 1, 100u << 20);
   if (what == "small") run({4096, 2048, 5, Codebook::mcg, Operand::pairs, 1, 1, false}, 0);
   if (what == "one") run({5120, 17408, 4, Codebook::mcg, Operand::pairs, 1, 1, false}, 0);
+  if (what == "all" || what == "time" || what == "gemv") {
+    const std::size_t rotate = 300u << 20;
+    struct Shape {
+      int k, n, bits;
+    };
+    for (const Codebook codebook : {Codebook::mcg, Codebook::mul1})
+      for (const Shape s : {Shape{5120, 17408, 4},
+                            {5120, 17408, 3},
+                            {17408, 5120, 4},
+                            {5120, 16384, 6},
+                            {2048, 12288, 5},
+                            {2048, 8192, 5},
+                            {4096, 2048, 5},
+                            {2048, 248320, 6}})
+        for (const int rows : {1, 4, 8}) bad += !run_gemv(s.k, s.n, s.bits, codebook, rows, rotate);
+  }
   if (what == "all" || what == "time") {
     const std::size_t rotate = 300u << 20;
     struct Shape {

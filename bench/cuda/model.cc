@@ -1,13 +1,17 @@
 // A whole model on the CUDA backend: logits against stored ones for several ways to cut the prompt, then the speed of
 // plain decode steps.
-//   model FOLDER [LOGITS.safetensors]
+//   cuda_model FOLDER [--logits LOGITS.safetensors] [--max-rows N] [--prompts A,B,..] [--rows A,B,..]
+#include <cuda_profiler_api.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/recording.h"
@@ -190,51 +194,157 @@ void recorded_decode(Model& model, Backend& backend, std::int64_t rows) {
   std::fflush(stdout);
 }
 
-void time_steps(Model& model, Backend& backend) {
-  testing::ModelRunner runner(model, backend, 1, 4200);
-  for (const std::int64_t prompt : {512, 2048}) {
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(prompt));
+/// One sequence fed in pieces of up to max_rows tokens, inputs allocated beforehand.
+class Prefill {
+ public:
+  Prefill(Model& model, Backend& backend, std::int64_t tokens) : model_(model), backend_(backend), tokens_(tokens) {
+    constexpr std::int64_t kPage = 256;
+    const std::int64_t pages = (tokens + kPage - 1) / kPage, rows = std::min(tokens, backend.max_rows());
+    model.allocate_caches({.pages = pages, .page_size = kPage, .slots = 1});
+    ids_.resize(static_cast<std::size_t>(tokens));
     std::uint32_t seed = 1;
-    for (auto& token : tokens)
-      token = static_cast<std::int32_t>((seed = seed * 1664525u + 1013904223u) >> 8) %
-              static_cast<std::int32_t>(model.info().vocab_size);
-    for (int repeat = 0; repeat < 2; ++repeat) {
-      runner.reset(0);
-      const auto start = std::chrono::steady_clock::now();
-      for (std::int64_t at = 0; at < prompt; at += backend.max_rows()) {
-        const std::int64_t rows = std::min(backend.max_rows(), prompt - at);
-        runner.step_without_logits(
-            std::vector<testing::ModelRunner::Piece>{{0, {tokens.begin() + at, tokens.begin() + at + rows}}});
-      }
-      backend.synchronize();
-      if (repeat == 1)
-        std::printf("  prefill %lld: %.0f tokens/s\n", static_cast<long long>(prompt),
-                    static_cast<double>(prompt) / seconds_since(start));
-    }
-    const auto start = std::chrono::steady_clock::now();
-    constexpr int kSteps = 64;
-    for (int i = 0; i < kSteps; ++i)
-      runner.step(std::vector<testing::ModelRunner::Piece>{{0, {tokens[static_cast<std::size_t>(i)]}}});
-    std::printf("  decode at %lld, eager, one row: %.1f tokens/s\n", static_cast<long long>(prompt),
-                kSteps / seconds_since(start));
-    std::fflush(stdout);
+    for (auto& id : ids_)
+      id = static_cast<std::int32_t>(((seed = seed * 1664525u + 1013904223u) >> 8) %
+                                     static_cast<std::uint32_t>(model.info().vocab_size));
+    ramp_.resize(static_cast<std::size_t>(tokens));
+    for (std::size_t i = 0; i < ramp_.size(); ++i) ramp_[i] = static_cast<std::int32_t>(i);
+    batch_.sequences = 1;
+    batch_.tokens = ints(rows);
+    batch_.positions = ints(rows);
+    batch_.row_sequence = ints(rows);
+    batch_.row_start = ints(2);
+    batch_.slots = ints(1);
+    batch_.page_table = ints(pages);
+    backend.upload(batch_.page_table, ramp_.data());
   }
+
+  void run() {
+    model_.reset_slot(0);
+    for (std::int64_t at = 0; at < tokens_; at += backend_.max_rows()) {
+      const std::int64_t rows = std::min(backend_.max_rows(), tokens_ - at);
+      Batch batch = batch_;
+      batch.rows = batch.max_rows_per_sequence = rows;
+      for (Tensor* tensor : {&batch.tokens, &batch.positions, &batch.row_sequence}) tensor->columns = rows;
+      const std::int32_t start[2] = {0, static_cast<std::int32_t>(rows)};
+      backend_.upload(batch.tokens, ids_.data() + at);
+      backend_.upload(batch.positions, ramp_.data() + at);
+      backend_.upload(batch.row_start, start);
+      model_.forward(batch, {}, {});
+    }
+    issued_ = std::chrono::steady_clock::now();
+    backend_.synchronize();
+  }
+
+  /// When the last run's operations had all been issued.
+  std::chrono::steady_clock::time_point issued() const { return issued_; }
+
+ private:
+  Tensor ints(std::int64_t columns) {
+    buffers_.push_back(backend_.allocate(static_cast<std::size_t>(columns) * 4, "a step's inputs"));
+    return {buffers_.back().get(), 0, DType::i32, 1, columns, columns};
+  }
+
+  Model& model_;
+  Backend& backend_;
+  std::int64_t tokens_;
+  std::chrono::steady_clock::time_point issued_;
+  std::vector<std::int32_t> ids_, ramp_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  Batch batch_;
+};
+
+void time_prefill(Model& model, Backend& backend, std::int64_t prompt) {
+  Prefill prefill(model, backend, prompt);
+  std::vector<double> times, issue_times;
+  for (int repeat = 0; repeat < 6; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    prefill.run();
+    if (repeat == 0) continue;
+    times.push_back(seconds_since(start));
+    issue_times.push_back(std::chrono::duration<double>(prefill.issued() - start).count());
+  }
+  std::sort(times.begin(), times.end());
+  std::sort(issue_times.begin(), issue_times.end());
+  std::printf("  prefill %lld: %.0f tokens/s, %.2f ms (%.2f ms to issue)\n", static_cast<long long>(prompt),
+              static_cast<double>(prompt) / times[times.size() / 2], times[times.size() / 2] * 1e3,
+              issue_times[issue_times.size() / 2] * 1e3);
+  std::fflush(stdout);
+}
+
+/// One eager decode step and one prefill between profiler marks (ncu --profile-from-start off).
+void profile(Model& model, Backend& backend, std::int64_t rows, std::int64_t prompt) {
+  if (rows > 0) {
+    DecodeStep step(model, backend, rows, 1024);
+    for (int i = 0; i < 3; ++i) {
+      step.set(7 * i + 3, i);
+      backend.synchronize();
+      if (i == 2) cudaProfilerStart();
+      step.run();
+      backend.synchronize();
+      if (i == 2) cudaProfilerStop();
+    }
+  }
+  if (prompt > 0) {
+    Prefill prefill(model, backend, prompt);
+    for (int i = 0; i < 2; ++i) {
+      if (i == 1) cudaProfilerStart();
+      prefill.run();
+      if (i == 1) cudaProfilerStop();
+    }
+  }
+}
+
+int usage() {
+  std::printf(
+      "cuda_model FOLDER [--logits FILE] [--max-rows N] [--prompts A,B,..] [--rows A,B,..] [--profile ROWS,PROMPT]\n");
+  return 2;
+}
+
+std::vector<std::int64_t> numbers(const std::string& text) {
+  std::vector<std::int64_t> list;
+  for (std::size_t at = 0; at < text.size();
+       at = text.find(',', at) == std::string::npos ? text.size() : text.find(',', at) + 1)
+    list.push_back(std::atoll(text.c_str() + at));
+  return list;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return 2;
+  if (argc < 2) return usage();
+  const char* logits = nullptr;
+  std::int64_t max_rows = 2048;
+  std::vector<std::int64_t> prompts{512, 1024, 2048, 4096}, rows{1, 2, 4, 8, 16, 32}, profiled;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    const std::string option = argv[i];
+    if (option == "--logits")
+      logits = argv[i + 1];
+    else if (option == "--max-rows")
+      max_rows = std::atoll(argv[i + 1]);
+    else if (option == "--prompts")
+      prompts = numbers(argv[i + 1]);
+    else if (option == "--rows")
+      rows = numbers(argv[i + 1]);
+    else if (option == "--profile")
+      profiled = numbers(argv[i + 1]);
+    else
+      return usage();
+  }
   try {
     const Checkpoint checkpoint(argv[1]);
-    const std::unique_ptr<Backend> backend = open_backend("cuda", {.max_rows = 512});
+    const std::unique_ptr<Backend> backend = open_backend("cuda", {.max_rows = max_rows});
     const auto start = std::chrono::steady_clock::now();
     const std::unique_ptr<Model> model = Model::load(checkpoint, *backend);
     backend->synchronize();
     std::printf("%s on %s: loaded in %.2f s\n", argv[1], backend->info().name.c_str(), seconds_since(start));
-    for (const std::int64_t rows : {1, 2, 4, 8, 16, 32}) recorded_decode(*model, *backend, rows);
-    if (argc > 2) compare(*model, *backend, argv[2]);
-    time_steps(*model, *backend);
+    std::fflush(stdout);
+    if (profiled.size() == 2) {
+      profile(*model, *backend, profiled[0], profiled[1]);
+      return 0;
+    }
+    for (const std::int64_t count : rows) recorded_decode(*model, *backend, count);
+    if (logits != nullptr) compare(*model, *backend, logits);
+    for (const std::int64_t prompt : prompts) time_prefill(*model, *backend, prompt);
   } catch (const std::exception& error) {
     std::printf("%s\n", error.what());
     return 1;

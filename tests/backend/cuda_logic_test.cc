@@ -1,6 +1,7 @@
 // What the CUDA backend decides and arranges without a device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 
 #ifdef PERGOLA_HAS_CUDA
+#include "backend/cuda/gemv.h"
 #include "backend/cuda/packed_layout.h"
 #include "backend/cuda/regime.h"
 #include "trellis/codebook.h"
@@ -106,16 +108,59 @@ TEST(CudaRegime, FollowsRowsFamilyAndSharedMemory) {
   EXPECT_TRUE(linear_regime(Codebook::mcg, 4, table.decode_first_rows, kHopper, table).decode_first);
 }
 
-TEST(CudaRegime, EveryKindHasAKernelForEveryRowCount) {
+TEST(CudaRegime, EveryKindHasAWayForEveryRowCount) {
+  const RegimeTable table;
   for (const int shared : {99 * 1024, 163 * 1024, 227 * 1024})
     for (const Codebook codebook : {Codebook::three_inst, Codebook::mcg, Codebook::mul1})
       for (int bits = 1; bits <= 8; ++bits)
-        for (std::int64_t rows = 1; rows < 97; ++rows) {
-          const Regime regime = few_rows_regime(codebook, bits, rows, shared);
+        for (std::int64_t rows = 1; rows < table.decode_first_rows; ++rows) {
+          const Regime regime = linear_regime(codebook, bits, rows, shared, table);
+          if (shared == 227 * 1024) EXPECT_FALSE(regime.decode_first) << bits << ' ' << rows;
+          if (regime.decode_first) continue;
           EXPECT_TRUE(packed_gemm_fits(shared, {codebook, bits}, regime.operand, regime.blocks))
               << bits << ' ' << rows << ' ' << shared;
           EXPECT_LE(regime.chunk, rows_of(regime.operand, regime.blocks));
         }
+}
+
+TEST(CudaRegime, ExpertsThatDoNotFitAreKnownBeforehand) {
+  EXPECT_TRUE(experts_fit(Codebook::mul1, 3, 32, 227 * 1024));
+  EXPECT_TRUE(experts_fit(Codebook::mcg, 8, 16, 227 * 1024));
+  EXPECT_FALSE(experts_fit(Codebook::mcg, 8, 16, 99 * 1024));
+}
+
+TEST(CudaGemv, PlansFitAndCoverEveryWidthAndRowCount) {
+  constexpr int kShared = 227 * 1024;
+  for (const Family family : {Family::half_pair, Family::byte_sum})
+    for (int bits = 1; bits <= 8; ++bits)
+      for (const int rows : {1, 4, 8})
+        for (const int blocks : {1, 3, 16, 40}) {
+          const GemvPlan plan = plan_gemv({16, blocks, blocks, bits, rows, family}, 132, kShared);
+          ASSERT_GT(plan.slots, 0) << bits << ' ' << rows << ' ' << blocks;
+          EXPECT_LE(plan.cluster, std::min(8, blocks));
+          EXPECT_LE(plan.shared_bytes, kShared);
+          // A ring of one slot would wait for itself.
+          EXPECT_TRUE(plan.slots >= 2 || (blocks + plan.cluster - 1) / plan.cluster <= 2);
+        }
+}
+
+TEST(CudaGemv, ManyColumnsNeedNoClusters) {
+  constexpr int kShared = 227 * 1024;
+  EXPECT_EQ(plan_gemv({1940, 16, 16, 6, 1, Family::byte_sum}, 132, kShared).cluster, 1);
+  EXPECT_EQ(plan_gemv({16, 32, 32, 5, 1, Family::byte_sum}, 132, kShared).cluster, 8);
+}
+
+TEST(CudaGemv, CountsTheMatricesThatAThreadBlockTouches) {
+  const GemvWork down{16, 36, 4, 5, 1, Family::byte_sum};  // nine matrices of four blocks
+  EXPECT_EQ(gemv_segments(down, 8), 2);
+  EXPECT_EQ(gemv_segments(down, 1), 9);
+  EXPECT_EQ(fit_gemv(down, 1, 227 * 1024).slots, 0);  // more than one thread block can touch
+  EXPECT_EQ(gemv_segments({16, 32, 32, 5, 1, Family::byte_sum}, 1), 1);
+}
+
+TEST(CudaGemv, RefusesMoreRowsThanItsColumnsHold) {
+  EXPECT_EQ(plan_gemv({16, 16, 16, 4, 9, Family::byte_sum}, 132, 227 * 1024).slots, 0);
+  EXPECT_EQ(plan_gemv({16, 16, 16, 4, 17, Family::half_pair}, 132, 227 * 1024).slots, 0);
 }
 
 TEST(CudaRegime, CountsTheTasksThatABlockCanTouch) {
@@ -125,11 +170,14 @@ TEST(CudaRegime, CountsTheTasksThatABlockCanTouch) {
 }
 
 TEST(CudaRegime, ExpertChunksGrowWithTheRowsOfAnExpert) {
-  EXPECT_EQ(expert_chunk(1, 8, 256), 4);
-  EXPECT_EQ(expert_chunk(8, 8, 256), 8);
-  EXPECT_EQ(expert_chunk(64, 8, 256), 8);
-  EXPECT_EQ(expert_chunk(256, 8, 256), 16);
-  EXPECT_EQ(expert_chunk(4096, 8, 256), 32);
+  EXPECT_EQ(expert_chunk(1, 8, 256, 32), 4);
+  EXPECT_EQ(expert_chunk(8, 8, 256, 32), 8);
+  EXPECT_EQ(expert_chunk(64, 8, 256, 32), 8);
+  EXPECT_EQ(expert_chunk(256, 8, 256, 32), 16);
+  EXPECT_EQ(expert_chunk(4096, 8, 256, 32), 32);
+  EXPECT_EQ(expert_chunk(4096, 8, 256, 16), 16);
+  EXPECT_EQ(expert_chunk(256, 8, 256, 64), 64);
+  EXPECT_EQ(expert_chunk(64, 8, 256, 64), 8);
 }
 
 #endif

@@ -268,6 +268,8 @@ void launch_attention(const LaunchContext& context, AttentionParams p) {
   const auto rows = static_cast<unsigned>(p.rows);
   launch(context, append, dim3(static_cast<unsigned>((p.heads + 2 * p.kv_heads + kWarps - 1) / kWarps), rows),
          32 * kWarps, 0, p);
+  constexpr int kFlashRows = 16;
+  if (p.most_rows >= kFlashRows && flash_attention_fits(context, p)) return launch_flash_attention(context, p);
   p.splits = std::clamp(4 * context.multiprocessors / (p.rows * p.kv_heads), 1, kMaxSplits);
   if (p.head_dim <= 128) {
     launch_attend_heads<4>(context, p);

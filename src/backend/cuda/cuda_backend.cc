@@ -188,8 +188,7 @@ class CudaBackend final : public Backend, public StepRecorder {
     return {bytes, cuda::CudaLinears::work_bytes(members, max_rows_, device_.context().shared_bytes)};
   }
   Footprint footprint(const MoeView& moe) const override {
-    return {cuda::CudaMoe::weight_bytes(moe),
-            cuda::CudaMoe::work_bytes(moe, max_rows_, device_.context().shared_bytes)};
+    return {cuda::CudaMoe::weight_bytes(moe), cuda::CudaMoe::work_bytes(moe, max_rows_, device_.context())};
   }
   Footprint footprint(const DenseView& embedding) const override { return {embedding.bytes.size(), 0}; }
   Footprint footprint(const Attention& layer) const override {
@@ -263,6 +262,9 @@ class CudaBackend final : public Backend, public StepRecorder {
     p.page_table_stride = batch.page_table.stride;
     p.positions = batch.positions.data<std::int32_t>();
     p.row_sequence = batch.row_sequence.data<std::int32_t>();
+    p.row_start = batch.row_start.data<std::int32_t>();
+    p.sequences = static_cast<int>(batch.sequences);
+    p.most_rows = static_cast<int>(batch.max_rows_per_sequence);
     p.work = reinterpret_cast<float*>(device_.work().data());
     cuda::launch_attention(device_.context(), p);
   }

@@ -126,10 +126,12 @@ Device::Device() {
          properties.name, properties.major, properties.minor);
   name_ = properties.name;
   architecture_ = fmt::format("sm_{}{}", properties.major, properties.minor);
-  memory_bytes_ = properties.totalGlobalMem;
+  std::size_t all = 0;
+  check(cudaMemGetInfo(&memory_bytes_, &all), "asking for the device's free memory");
   context_.multiprocessors = properties.multiProcessorCount;
   context_.shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
   context_.dependent_launch = properties.major >= 9;
+  context_.warpgroups = properties.major == 9;
   check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking), "opening the device");
   const std::size_t partials = PackedGemmScratch::kPartialFloats * sizeof(float);
   scratch_memory_ = DeviceMemory(partials + PackedGemmScratch::kMaxBlocks * sizeof(unsigned), "the kernels' scratch");

@@ -85,6 +85,7 @@ class Device {
   const PackedGemmScratch& scratch() const { return scratch_; }
   const std::string& name() const { return name_; }
   const std::string& architecture() const { return architecture_; }
+  /// Free when the device was opened.
   std::size_t memory_bytes() const { return memory_bytes_; }
   WorkSpace& work() { return work_; }
   WeightLoader& loader() { return *loader_; }

@@ -96,6 +96,73 @@ __global__ void __launch_bounds__(512) rms_norm(const __grid_constant__ NormPara
     store(params.out, row, c, residual[c] * scale * params.weight[c]);
 }
 
+/// The same for rows of whole float4s that a block keeps in registers.
+template <int kPerThread>
+__global__ void __launch_bounds__(1024) rms_norm_wide(const __grid_constant__ NormParams params) {
+  __shared__ float parts[32];
+  allow_next_kernel();
+  const int fours = params.residual.columns / 4, warps = static_cast<int>(blockDim.x >> 5), lane = threadIdx.x & 31;
+  const std::int64_t row = blockIdx.x;
+  float4 weight[kPerThread], value[kPerThread];
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int at = static_cast<int>(threadIdx.x + i * blockDim.x);
+    if (at < fours) weight[i] = __ldg(reinterpret_cast<const float4*>(params.weight) + at);
+  }
+  wait_for_previous_kernel();
+  float4* residual =
+      reinterpret_cast<float4*>(static_cast<float*>(params.residual.data) + row * params.residual.stride);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int at = static_cast<int>(threadIdx.x + i * blockDim.x);
+    value[i] = make_float4(0, 0, 0, 0);
+    if (at >= fours) continue;
+    value[i] = residual[at];
+    if (params.has_delta != 0) {
+      float4 delta;
+      if (params.delta.f32 != 0) {
+        delta = reinterpret_cast<const float4*>(static_cast<const float*>(params.delta.data) +
+                                                row * params.delta.stride)[at];
+      } else {
+        const uint2 raw = reinterpret_cast<const uint2*>(static_cast<const __half*>(params.delta.data) +
+                                                         row * params.delta.stride)[at];
+        const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&raw.x)),
+                     b = __half22float2(*reinterpret_cast<const __half2*>(&raw.y));
+        delta = make_float4(a.x, a.y, b.x, b.y);
+      }
+      value[i].x += delta.x;
+      value[i].y += delta.y;
+      value[i].z += delta.z;
+      value[i].w += delta.w;
+      residual[at] = value[i];
+    }
+    sum += value[i].x * value[i].x + value[i].y * value[i].y + value[i].z * value[i].z + value[i].w * value[i].w;
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step >>= 1) sum += __shfl_xor_sync(~0u, sum, step);
+  if (lane == 0) parts[threadIdx.x >> 5] = sum;
+  __syncthreads();
+  sum = lane < warps ? parts[lane] : 0.0f;
+#pragma unroll
+  for (int step = 16; step > 0; step >>= 1) sum += __shfl_xor_sync(~0u, sum, step);
+  const float scale = rsqrtf(sum / static_cast<float>(params.residual.columns) + params.eps);
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int at = static_cast<int>(threadIdx.x + i * blockDim.x);
+    if (at >= fours) continue;
+    const float4 y = make_float4(value[i].x * scale * weight[i].x, value[i].y * scale * weight[i].y,
+                                 value[i].z * scale * weight[i].z, value[i].w * scale * weight[i].w);
+    if (params.out.f32 != 0) {
+      reinterpret_cast<float4*>(static_cast<float*>(params.out.data) + row * params.out.stride)[at] = y;
+    } else {
+      const __half2 pair[2] = {__floats2half2_rn(y.x, y.y), __floats2half2_rn(y.z, y.w)};
+      reinterpret_cast<uint2*>(static_cast<__half*>(params.out.data) + row * params.out.stride)[at] =
+          *reinterpret_cast<const uint2*>(pair);
+    }
+  }
+}
+
 struct GateParams {
   MatrixView gate, up, out;
   int activation;
@@ -237,6 +304,10 @@ unsigned ceil_div(std::int64_t a, std::int64_t b) {
   return static_cast<unsigned>((a + b - 1) / b);
 }
 
+bool is_aligned(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+
 }  // namespace
 
 void launch_embed(const LaunchContext& context, const void* table, DType type, const std::int32_t* ids, float scale,
@@ -256,8 +327,21 @@ void launch_soft_cap(const LaunchContext& context, const MatrixView& x, float ca
 
 void launch_rms_norm(const LaunchContext& context, const MatrixView& residual, const MatrixView* delta,
                      const float* weight, float eps, const MatrixView& out) {
-  launch(context, rms_norm, dim3(static_cast<unsigned>(residual.rows)), residual.columns >= 4096 ? 512 : 256, 0,
-         NormParams{residual, delta != nullptr ? *delta : MatrixView{}, out, weight, eps, delta != nullptr ? 1 : 0});
+  const NormParams params{
+      residual, delta != nullptr ? *delta : MatrixView{}, out, weight, eps, delta != nullptr ? 1 : 0};
+  const dim3 grid(static_cast<unsigned>(residual.rows));
+  const bool whole = (residual.columns | residual.stride | out.stride | params.delta.stride) % 4 == 0 &&
+                     residual.columns <= 4 * 4 * 1024 && is_aligned(residual.data) && is_aligned(out.data) &&
+                     is_aligned(params.delta.data) && is_aligned(weight);
+  if (!whole) return launch(context, rms_norm, grid, residual.columns >= 4096 ? 512 : 256, 0, params);
+  const int fours = residual.columns / 4,
+            per_thread = fours <= 512    ? 1
+                         : fours <= 2048 ? 2
+                                         : 4,
+            threads = ((fours + per_thread - 1) / per_thread + 31) / 32 * 32;
+  if (per_thread == 1) return launch(context, rms_norm_wide<1>, grid, threads, 0, params);
+  if (per_thread == 2) return launch(context, rms_norm_wide<2>, grid, threads, 0, params);
+  launch(context, rms_norm_wide<4>, grid, threads, 0, params);
 }
 
 void launch_gated_activation(const LaunchContext& context, int activation, const MatrixView& gate, const MatrixView& up,

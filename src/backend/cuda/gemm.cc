@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "backend/cuda/check.h"
 #include "base/error.h"
 
 namespace pergola::cuda {
@@ -20,6 +21,8 @@ void check_status(cublasStatus_t status, const char* doing) {
 }  // namespace
 
 struct Gemm::Library {
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+  void* workspace = nullptr;
   void* handle = nullptr;
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
@@ -88,6 +91,7 @@ struct Gemm::Library {
       }
     }
     if (context != nullptr) destroy(context);
+    if (workspace != nullptr) cudaFree(workspace);
     // The library stays loaded: others in the process may use it, and unloading CUDA libraries is not safe at exit.
   }
 };
@@ -114,16 +118,17 @@ Gemm::Gemm() : library_(std::make_unique<Library>()) {
   lt.load(lt.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   lt.load(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
   check_status(lt.create(&lt.context), "starting");
+  check(cudaMalloc(&lt.workspace, Library::kWorkspaceBytes), "reserving cuBLASLt's work space");
 }
 
 Gemm::~Gemm() = default;
 
 void Gemm::multiply(cudaStream_t stream, const __half* x, const __half* w, float* out, std::int64_t m, std::int64_t n,
-                    std::int64_t k, void* workspace) {
+                    std::int64_t k) {
   const Library::Plan& plan = library_->plan(m, n, k);
   const float one = 1, zero = 0;
   check_status(library_->matmul(library_->context, plan.product, &one, w, plan.a, x, plan.b, &zero, out, plan.c, out,
-                                plan.c, &plan.algorithm, workspace, kWorkspaceBytes, stream),
+                                plan.c, &plan.algorithm, library_->workspace, Library::kWorkspaceBytes, stream),
                "multiplying");
 }
 

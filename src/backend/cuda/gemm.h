@@ -18,11 +18,9 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-
-  /// out [m, n] fp32 = x [m, k] w [n, k]^T, both binary16, all packed; fp32 sums. `workspace` of kWorkspaceBytes.
+  /// out [m, n] fp32 = x [m, k] w [n, k]^T, both binary16, all packed; fp32 sums.
   void multiply(cudaStream_t stream, const __half* x, const __half* w, float* out, std::int64_t m, std::int64_t n,
-                std::int64_t k, void* workspace);
+                std::int64_t k);
 
  private:
   struct Library;

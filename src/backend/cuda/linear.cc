@@ -1,10 +1,12 @@
 #include "backend/cuda/linear.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstring>
 
+#include "backend/cuda/gemv.h"
 #include "backend/cuda/moe_kernels.h"
 #include "backend/cuda/packed_layout.h"
 #include "backend/cuda/reconstruct.h"
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr std::int32_t kDenseTaskRows = 16;
+constexpr std::int32_t kGemmRows = 17;                      ///< of dense linears that cuBLASLt multiplies
 constexpr std::size_t kSliceBytes = std::size_t{64} << 20;  ///< of decoded weights
 
 std::size_t aligned(std::size_t bytes) {
@@ -55,7 +58,7 @@ std::int64_t slice_columns(std::int64_t in_features, std::int64_t out_features) 
 
 struct ManyRowsLayout {
   std::size_t inputs, weights, sums;
-  std::size_t total() const { return inputs + weights + sums + Gemm::kWorkspaceBytes; }
+  std::size_t total() const { return inputs + weights + sums; }
 };
 
 ManyRowsLayout many_rows_layout(std::int64_t rows, std::int64_t in_features, std::int64_t out_features) {
@@ -73,6 +76,15 @@ std::size_t task_bytes(std::int64_t in_features, const Regime& regime) {
 }
 
 }  // namespace
+
+void run_dense_many(Device& device, const MatrixView& x, const __half* weights, const __half* bias,
+                    const MatrixView& out) {
+  const bool packed = bias == nullptr && x.f32 == 0 && x.stride == x.columns && out.f32 != 0 &&
+                      out.stride == out.columns && out.columns % 8 == 0;
+  if (x.rows < kGemmRows || !packed) return launch_dense(device.context(), x, weights, bias, out);
+  device.gemm().multiply(device.stream(), static_cast<const __half*>(x.data), weights, static_cast<float*>(out.data),
+                         x.rows, out.columns, x.columns);
+}
 
 std::size_t device_bytes(const LinearView& view) {
   std::size_t bytes = view.bias ? aligned(static_cast<std::size_t>(view.bias->columns * view.bias->rows) * 2) : 0;
@@ -141,9 +153,13 @@ std::size_t CudaLinears::work_bytes(std::span<const LinearView> members, std::in
     if (trellis == nullptr) continue;
     std::size_t most = 0;
     for (std::int64_t rows = 1; rows <= std::min(max_rows, table.decode_first_rows - 1); ++rows) {
-      const Regime regime = few_rows_regime(trellis->codebook, trellis->bits, rows, shared_bytes);
-      most = std::max(most, static_cast<std::size_t>((rows + regime.chunk - 1) / regime.chunk) *
-                                task_bytes(trellis->in_features, regime));
+      const Regime regime = linear_regime(trellis->codebook, trellis->bits, rows, shared_bytes, table);
+      if (regime.decode_first) {
+        many = std::max(many, many_rows_layout(rows, trellis->in_features, trellis->out_features).total());
+      } else {
+        most = std::max(most, static_cast<std::size_t>((rows + regime.chunk - 1) / regime.chunk) *
+                                  task_bytes(trellis->in_features, regime));
+      }
     }
     few += most;
     if (max_rows >= table.decode_first_rows)
@@ -154,6 +170,7 @@ std::size_t CudaLinears::work_bytes(std::span<const LinearView> members, std::in
 
 void CudaLinears::run(Device& device, const MatrixView& x, std::span<const MatrixView> outs) const {
   assert(outs.size() == linears_.size());
+  if (run_gemv(device, x, outs)) return;
   for (const TrellisKind& kind : kinds_) {
     const Regime regime = linear_regime(kind.codebook, kind.bits, x.rows, device.context().shared_bytes, table_);
     if (!regime.decode_first) {
@@ -165,6 +182,58 @@ void CudaLinears::run(Device& device, const MatrixView& x, std::span<const Matri
     }
   }
   run_dense(device, x, outs);
+}
+
+bool CudaLinears::run_gemv(Device& device, const MatrixView& x, std::span<const MatrixView> outs) const {
+  const LaunchContext& context = device.context();
+  if (!context.dependent_launch || kinds_.empty() || linears_.size() > kMaxGemvMembers) return false;
+  struct Launch {
+    Codebook codebook;
+    GemvLinears linears;
+    GemvWork work;
+    GemvPlan plan;
+  };
+  std::array<Launch, 3> launches;  // one a codebook
+  std::size_t count = 0;
+  std::int64_t stored_in = 0;
+  const auto launch_of = [&](Codebook codebook) -> Launch& {
+    for (std::size_t i = 0; i < count; ++i)
+      if (launches[i].codebook == codebook) return launches[i];
+    launches[count].codebook = codebook;
+    launches[count].work.family = family_of(codebook);
+    return launches[count++];
+  };
+  for (std::size_t i = 0; i < linears_.size(); ++i) {
+    const BoundLinear& linear = linears_[i];
+    // Dense members go along with the first codebook.
+    Launch& launch = launch_of(linear.kind.value_or(kinds_.front()).codebook);
+    const std::int64_t outputs = linear.kind ? linear.stored_out : linear.out_features;
+    launch.linears.members[launch.linears.count++] = {
+        linear.weights, linear.suh,  linear.svh,      linear.bias,         outs[i].data,
+        outs[i].stride, outs[i].f32, outs[i].columns, launch.linears.jobs, linear.kind ? linear.kind->bits : 0};
+    launch.linears.jobs += static_cast<int>((outputs + kUnitOutputs - 1) / kUnitOutputs);
+    if (!linear.kind) continue;
+    if (stored_in != 0 && stored_in != linear.stored_in) return false;
+    stored_in = linear.stored_in;
+    launch.work.most_bits = std::max(launch.work.most_bits, linear.kind->bits);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    Launch& launch = launches[i];
+    launch.work.jobs = launch.linears.jobs;
+    launch.work.blocks = launch.work.blocks_per_segment = static_cast<int>(stored_in / kUnitOutputs);
+    launch.work.rows = x.rows;
+    if (!gemv_pays(launch.work)) return false;
+    launch.plan = plan_gemv(launch.work, context.multiprocessors, context.shared_bytes);
+    if (launch.plan.slots == 0) return false;
+    launch.linears.x = x;
+    launch.linears.common.constants = constants_of(launch.codebook);
+    launch.linears.common.blocks = launch.work.blocks;
+    launch.linears.common.block_bytes = 2048 * launch.work.most_bits;
+    launch.linears.common.segments = 1;
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    launch_gemv(context, launches[i].linears, launches[i].work.family, launches[i].plan);
+  return true;
 }
 
 void CudaLinears::run_dense(Device& device, const MatrixView& x, std::span<const MatrixView> outs) const {
@@ -181,7 +250,7 @@ void CudaLinears::run_dense(Device& device, const MatrixView& x, std::span<const
     const BoundLinear& linear = linears_[i];
     if (linear.kind) continue;
     if (x.rows > kDenseTaskRows) {
-      launch_dense(device.context(), x, reinterpret_cast<const __half*>(linear.weights), linear.bias, outs[i]);
+      run_dense_many(device, x, reinterpret_cast<const __half*>(linear.weights), linear.bias, outs[i]);
       continue;
     }
     if (list.count == kMaxInlineTasks) flush();
@@ -272,8 +341,7 @@ void CudaLinears::run_many(Device& device, const BoundLinear& linear, const Matr
     const std::int64_t columns = std::min(width, linear.stored_out - first);
     launch_reconstruct(device.context(), linear.weights, *linear.kind, linear.stored_in, first / kUnitOutputs,
                        columns / kUnitOutputs, weights);
-    device.gemm().multiply(device.stream(), inputs, weights, sums, x.rows, columns, linear.stored_in,
-                           work + layout.inputs + layout.weights + layout.sums);
+    device.gemm().multiply(device.stream(), inputs, weights, sums, x.rows, columns, linear.stored_in);
     launch_transform_outputs(device.context(), sums, columns, first, linear.svh, linear.bias, out);
   }
 }

@@ -29,6 +29,10 @@ std::size_t device_bytes(const LinearView& view);
 /// does not fit binary16.
 BoundLinear load_linear(Device& device, const LinearView& view, std::byte* at);
 
+/// out = x W^T + bias for W binary16 [out.columns, x.columns] and many rows.
+void run_dense_many(Device& device, const MatrixView& x, const __half* weights, const __half* bias,
+                    const MatrixView& out);
+
 /// A group of linears that share their input.
 class CudaLinears final : public LinearGroup {
  public:
@@ -48,6 +52,8 @@ class CudaLinears final : public LinearGroup {
   static std::size_t work_bytes(std::span<const LinearView> members, std::int64_t max_rows, int shared_bytes);
 
  private:
+  /// Very few rows in one launch a codebook, where the device and the shapes allow it. False: nothing was done.
+  bool run_gemv(Device& device, const MatrixView& x, std::span<const MatrixView> outs) const;
   void run_few(Device& device, TrellisKind kind, const Regime& regime, const MatrixView& x,
                std::span<const MatrixView> outs) const;
   void run_dense(Device& device, const MatrixView& x, std::span<const MatrixView> outs) const;

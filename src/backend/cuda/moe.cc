@@ -5,7 +5,9 @@
 #include <cassert>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/gemv.h"
 #include "backend/cuda/packed_layout.h"
+#include "backend/cuda/wide_gemm.h"
 #include "base/error.h"
 
 namespace pergola::cuda {
@@ -53,6 +55,11 @@ std::int64_t most_tasks(const MoeShape& shape, std::int64_t rows, int chunk) {
   return std::min(picks, shape.experts + picks / chunk) + shared;
 }
 
+/// Rows of the router's weights with the shared expert's gate, padded with zeros for wide products.
+std::int64_t router_rows(std::int64_t experts) {
+  return (experts + 1 + 7) / 8 * 8;
+}
+
 std::size_t aligned(std::int64_t bytes) {
   return static_cast<std::size_t>((bytes + 255) / 256 * 256);
 }
@@ -70,7 +77,7 @@ struct WorkLayout {
 
   WorkLayout(const MoeShape& s, int kinds, std::int64_t rows, int chunk) {
     const std::int64_t picks = rows * s.top_k, tasks = most_tasks(s, rows, chunk);
-    logits = aligned(rows * (s.experts + 1) * 4);
+    logits = aligned(rows * router_rows(s.experts) * 4);
     pick_expert = pick_weight = pick_place = place_row = aligned(picks * 4);
     counts = aligned(kMaxMoeKinds * 4 * 4);
     gate = up = aligned((picks * s.width + rows * s.shared_width) * 4);
@@ -88,7 +95,11 @@ struct WorkLayout {
 };
 
 /// Most rows that one launch can take for every kind of matrix in the layer.
-int most_chunk(const MoeView& view, int shared_bytes) {
+int most_chunk(const MoeView& view, const LaunchContext& context) {
+  const int shared_bytes = context.shared_bytes;
+  bool dense = false;
+  for_each_matrix(view, [&](const LinearView& linear) { dense |= linear.trellis() == nullptr; });
+  if (context.warpgroups && !dense) return kWideRows;
   int most = 32;
   for_each_matrix(view, [&](const LinearView& linear) {
     if (const TrellisView* trellis = linear.trellis())
@@ -101,21 +112,21 @@ int most_chunk(const MoeView& view, int shared_bytes) {
 
 std::size_t CudaMoe::weight_bytes(const MoeView& view) {
   std::size_t bytes =
-      aligned((static_cast<std::int64_t>(view.experts.size()) + 1) * view.hidden * 2) +
+      aligned(router_rows(static_cast<std::int64_t>(view.experts.size())) * view.hidden * 2) +
       aligned((static_cast<std::int64_t>(view.experts.size()) + 1) * static_cast<std::int64_t>(sizeof(ExpertMatrices)));
   for_each_matrix(view, [&](const LinearView& linear) { bytes += device_bytes(linear); });
   return bytes;
 }
 
-std::size_t CudaMoe::work_bytes(const MoeView& view, std::int64_t max_rows, int shared_bytes) {
+std::size_t CudaMoe::work_bytes(const MoeView& view, std::int64_t max_rows, const LaunchContext& context) {
   const MoeShape shape = shape_of(view);
-  const int limit = most_chunk(view, shared_bytes);
+  const int limit = most_chunk(view, context);
   std::size_t most = 0;
   // Within one chunk size more rows need more; so look at the largest row count of each.
   for (std::int64_t rows = max_rows; rows > 0;) {
-    const int chunk = std::min(limit, expert_chunk(rows, shape.top_k, shape.experts));
+    const int chunk = expert_chunk(rows, shape.top_k, shape.experts, limit);
     most = std::max(most, WorkLayout(shape, kMaxMoeKinds, rows, chunk).total());
-    while (rows > 0 && std::min(limit, expert_chunk(rows, shape.top_k, shape.experts)) == chunk) --rows;
+    while (rows > 0 && expert_chunk(rows, shape.top_k, shape.experts, limit) == chunk) --rows;
   }
   return most;
 }
@@ -123,12 +134,19 @@ std::size_t CudaMoe::work_bytes(const MoeView& view, std::int64_t max_rows, int 
 CudaMoe::CudaMoe(Device& device, const MoeView& view, std::int64_t max_rows)
     : shape_(shape_of(view)),
       activation_(view.activation == Activation::silu ? 0 : 1),
-      most_chunk_(most_chunk(view, device.context().shared_bytes)) {
+      most_chunk_(most_chunk(view, device.context())) {
   if (shape_.experts > kMaxExperts || shape_.top_k > 32)
     fail({.tensor = view.name}, "{} experts, {} a token, are more than the CUDA backend supports", shape_.experts,
          shape_.top_k);
   std::size_t bytes = 0;
-  for_each_matrix(view, [&](const LinearView& linear) { bytes += device_bytes(linear); });
+  const int shared_bytes = device.context().shared_bytes;
+  for_each_matrix(view, [&](const LinearView& linear) {
+    bytes += device_bytes(linear);
+    const TrellisView* trellis = linear.trellis();
+    if (trellis != nullptr && !experts_fit(trellis->codebook, trellis->bits, std::min(most_chunk_, 32), shared_bytes))
+      fail({.tensor = linear.name}, "experts of {} bits need more shared memory than the {} kB of this CUDA device",
+           trellis->bits, shared_bytes / 1024);
+  });
   arena_ = DeviceMemory(bytes, view.name);
   std::byte* at = arena_.data();
   std::vector<ExpertMatrices> matrices(view.experts.size() + 1);
@@ -146,11 +164,11 @@ CudaMoe::CudaMoe(Device& device, const MoeView& view, std::int64_t max_rows)
 
   if (view.router.dense() == nullptr || (view.shared_gate && view.shared_gate->dense() == nullptr))
     fail({.tensor = view.router.name}, "a router with a trellis is not supported by the CUDA backend");
-  router_memory_ = DeviceMemory(aligned((shape_.experts + 1) * shape_.hidden * 2), view.router.name);
+  router_memory_ = DeviceMemory(aligned(router_rows(shape_.experts) * shape_.hidden * 2), view.router.name);
   load_linear(device, view.router, router_memory_.data());
   if (view.shared_gate)
     load_linear(device, *view.shared_gate, router_memory_.data() + shape_.experts * shape_.hidden * 2);
-  device.work().reserve(work_bytes(view, max_rows, device.context().shared_bytes), "the work space of experts");
+  device.work().reserve(work_bytes(view, max_rows, device.context()), "the work space of experts");
 }
 
 void CudaMoe::bind_expert(Device& device, const MoeView::Expert& expert, std::byte*& at, ExpertMatrices& matrices) {
@@ -176,7 +194,7 @@ ExpertMatrix CudaMoe::bind_matrix(Device& device, const LinearView& view, std::b
 }
 
 void CudaMoe::run(Device& device, const MatrixView& x, const MatrixView& out) const {
-  const int chunk = std::min(most_chunk_, expert_chunk(x.rows, shape_.top_k, shape_.experts)),
+  const int chunk = expert_chunk(x.rows, shape_.top_k, shape_.experts, most_chunk_),
             kinds = static_cast<int>(kinds_.size());
   const WorkLayout layout(shape_, kinds, x.rows, chunk);
   assert(layout.total() <= device.work().bytes());
@@ -199,7 +217,7 @@ void CudaMoe::run(Device& device, const MatrixView& x, const MatrixView& out) co
   p.matrices = reinterpret_cast<const ExpertMatrices*>(tables_.data());
   auto* logits = reinterpret_cast<float*>(take(layout.logits));
   p.logits = logits;
-  p.logits_stride = p.experts + 1;
+  p.logits_stride = static_cast<int>(router_rows(shape_.experts));
   p.pick_expert = reinterpret_cast<std::int32_t*>(take(layout.pick_expert));
   p.pick_weight = reinterpret_cast<float*>(take(layout.pick_weight));
   p.pick_place = reinterpret_cast<std::int32_t*>(take(layout.pick_place));
@@ -225,9 +243,11 @@ void CudaMoe::run(Device& device, const MatrixView& x, const MatrixView& out) co
   p.gate_up_slab = slab(shape_.stored_hidden, chunk);
   p.down_slab = slab(widest, chunk);
 
+  if (run_gemv(device, p)) return;
   const LaunchContext& context = device.context();
-  launch_dense(context, x, reinterpret_cast<const __half*>(router_memory_.data()), nullptr,
-               {logits, p.logits_stride, x.rows, p.experts + (shape_.has_shared_gate ? 1 : 0), 1});
+  // The columns of logits are a multiple of eight; those beyond the router's are nobody's.
+  run_dense_many(device, x, reinterpret_cast<const __half*>(router_memory_.data()), nullptr,
+                 {logits, p.logits_stride, x.rows, p.logits_stride, 1});
   launch_plan(context, p);
   const std::int64_t routed_gate_up = std::int64_t{p.units_hidden} * p.groups_width,
                      routed_down = std::int64_t{p.units_width} * p.groups_hidden;
@@ -262,10 +282,61 @@ void CudaMoe::run(Device& device, const MatrixView& x, const MatrixView& out) co
   launch_combine(context, p);
 }
 
+bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
+  constexpr int kMostRows = 32;  // every row's experts are decoded for that row alone
+  const LaunchContext& context = device.context();
+  if (!context.dependent_launch || p.rows > kMostRows) return false;
+  GemvGateUp gate_up;
+  GemvDown down;
+  GemvWork gate_up_work, down_work;
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    if (kinds_[i].dense || kinds_[i].trellis.codebook != kinds_.front().trellis.codebook) return false;
+    const int bits = kinds_[i].trellis.bits;
+    gate_up.bits[i] = down.bits[i] = bits;
+    if (kinds_[i].gate_up) gate_up_work.most_bits = std::max(gate_up_work.most_bits, bits);
+    if (kinds_[i].down) down_work.most_bits = std::max(down_work.most_bits, bits);
+  }
+  const Codebook codebook = kinds_.front().trellis.codebook;
+  const Family family = family_of(codebook);
+  gate_up_work.family = down_work.family = family;
+  const int chunk = p.has_shared != 0 ? std::min(p.rows, rows_of(gemv_operand(family), 1)) : 1;
+  gate_up.shared_chunk = chunk;
+  gate_up.jobs = p.rows * p.top_k * 2 * p.groups_width;
+  if (p.has_shared != 0) gate_up.jobs += (p.rows + chunk - 1) / chunk * 2 * p.groups_shared;
+  gate_up_work.jobs = gate_up.jobs;
+  gate_up_work.blocks = gate_up_work.blocks_per_segment = p.units_hidden / 2;
+  gate_up_work.rows = chunk;
+  down.jobs = down_work.jobs = p.rows * p.groups_hidden;
+  down_work.blocks = (p.top_k * p.units_width + p.units_shared) / 2;
+  down_work.blocks_per_segment = (p.has_shared != 0 ? std::min(p.units_width, p.units_shared) : p.units_width) / 2;
+  down_work.rows = 1;
+  const GemvPlan gate_up_plan = plan_gemv(gate_up_work, context.multiprocessors, context.shared_bytes),
+                 down_plan = plan_gemv(down_work, context.multiprocessors, context.shared_bytes);
+  if (gate_up_plan.slots == 0 || down_plan.slots == 0) return false;
+  const auto fill = [&](auto& launch, const GemvWork& work, const GemvPlan& plan) {
+    launch.moe = p;
+    launch.common.constants = constants_of(codebook);
+    launch.common.blocks = work.blocks;
+    launch.common.block_bytes = 2048 * work.most_bits;
+    launch.common.segments = gemv_segments(work, plan.cluster);
+    launch.common.activation = activation_;
+  };
+  fill(gate_up, gate_up_work, gate_up_plan);
+  fill(down, down_work, down_plan);
+  launch_route(context, p, reinterpret_cast<const __half*>(router_memory_.data()));
+  launch_gemv(context, gate_up, family, gate_up_plan);
+  launch_gemv(context, down, family, down_plan);
+  return true;
+}
+
 void CudaMoe::run_tasks(Device& device, const Kind& kind, const TaskList& list, int chunk, std::int64_t k, int columns,
                         std::int64_t smallest, std::int64_t most) const {
   const LaunchContext& context = device.context();
   if (kind.dense) return launch_dense_tasks(context, list, columns);
+  if (chunk == kWideRows) {
+    launch_prepare_wide(context, list, k);
+    return launch_wide_gemm(context, list, kind.trellis, (columns + 127) / 128);
+  }
   Regime regime = few_rows_regime(kind.trellis.codebook, kind.trellis.bits, chunk, context.shared_bytes);
   assert(regime.chunk >= chunk);
   const int fused = tasks_per_block(context.multiprocessors, most, smallest, list.count);

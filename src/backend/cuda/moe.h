@@ -25,7 +25,7 @@ class CudaMoe final : public Moe {
   void run(Device& device, const MatrixView& x, const MatrixView& out) const;
 
   static std::size_t weight_bytes(const MoeView& view);
-  static std::size_t work_bytes(const MoeView& view, std::int64_t max_rows, int shared_bytes);
+  static std::size_t work_bytes(const MoeView& view, std::int64_t max_rows, const LaunchContext& context);
 
  private:
   /// A launch for every kind of matrix that the layer has; kind `dense` has no trellis.
@@ -36,6 +36,8 @@ class CudaMoe final : public Moe {
     bool down = false;
   };
 
+  /// A few rows in three launches, where the device and the layer allow it. False: nothing was done.
+  bool run_gemv(Device& device, MoeParams& params) const;
   void bind_expert(Device& device, const MoeView::Expert& expert, std::byte*& at, ExpertMatrices& matrices);
   ExpertMatrix bind_matrix(Device& device, const LinearView& view, std::byte*& at, bool down);
   void run_tasks(Device& device, const Kind& kind, const TaskList& list, int chunk, std::int64_t k, int columns,

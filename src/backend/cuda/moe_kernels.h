@@ -51,6 +51,9 @@ struct MoeParams {
   int units_shared = 0, groups_shared = 0;
 };
 
+/// Router logits of few rows. `weight` binary16 [experts + has_shared_gate, hidden].
+void launch_route(const LaunchContext& context, const MoeParams& params, const __half* weight);
+
 /// Picks each row's experts: the top_k largest logits (ties: the lowest expert), softmax over those. Then orders picks
 /// and writes the task tables.
 void launch_plan(const LaunchContext& context, const MoeParams& params);

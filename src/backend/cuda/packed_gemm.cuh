@@ -246,9 +246,11 @@ __global__ void __launch_bounds__(512, 1) packed_gemm(const __grid_constant__ Pa
     fence_barrier_init();
   }
   if (kMayFuse && kOperand == Operand::bytes && thread < kMaxFusedTasks * kMaxFusedRows) own_scales.clear(thread);
-  allow_next_kernel();
   const bool fixed = params.list.table == nullptr;
-  if (!fixed) wait_for_previous_kernel();  // the table itself is another kernel's output
+  if (!fixed) {
+    wait_for_previous_kernel();  // the table itself is another kernel's output
+    allow_next_kernel();
+  }
   const int count = fixed ? params.list.count : params.list.table_count[0];
   int units;
   if (fixed) {
@@ -340,7 +342,10 @@ __global__ void __launch_bounds__(512, 1) packed_gemm(const __grid_constant__ Pa
     for (int i = thread * 64; i < tasks[0].k_units * 64; i += Shape::kThreads * 64)
       asm volatile("prefetch.global.L2 [%0];" ::"l"(tasks[0].suh + i));
   }
-  if (fixed) wait_for_previous_kernel();
+  if (fixed) {
+    wait_for_previous_kernel();
+    allow_next_kernel();  // not earlier: kernels that wait would take the room of those that could run
+  }
   if (filler()) fill_activations();
   fill_advance();
 

@@ -81,7 +81,8 @@ struct LaunchContext {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   int shared_bytes = 0;           ///< most that a block may opt in to
-  bool dependent_launch = false;  ///< programmatic dependent launch (compute capability 9.0 on)
+  bool dependent_launch = false;  ///< programmatic dependent launch, clusters (compute capability 9.0 on)
+  bool warpgroups = false;        ///< warpgroup matrix products (compute capability 9.0 only)
 };
 
 /// The matrices' kind: all tasks of a launch are of one kind.

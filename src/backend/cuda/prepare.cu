@@ -32,20 +32,20 @@ __global__ void __launch_bounds__(128) prepare_halves(const __grid_constant__ Pr
   wait_for_previous_kernel();
   TrellisTask task;
   if (!task_of_block(params, task)) return;
-  const int row = blockIdx.x, lane = threadIdx.x & 31, sub = lane & 7;
-  const std::int64_t source = task.x_rows != nullptr ? task.x_rows[row] : row;
+  const int lane = threadIdx.x & 31, sub = lane & 7;
   const int block = (blockIdx.z * 4 + (threadIdx.x >> 5)) * 4 + (lane >> 3);
   const bool inside = block * 2 < task.k_units;
-  float low[8] = {}, high[8] = {};
-  if (inside) {
-    load_input(params.list, task, source, block, sub, low, high);
-  }
-  hadamard_block(low, high, sub);
-  if (inside) {
+  for (int row = blockIdx.x; row < task.rows; row += gridDim.x) {
+    const std::int64_t source = task.x_rows != nullptr ? task.x_rows[row] : row;
+    float low[8] = {}, high[8] = {};
+    if (inside) load_input(params.list, task, source, block, sub, low, high);
+    hadamard_block(low, high, sub);
+    if (!inside) continue;
     std::byte* to = task.activations + static_cast<std::int64_t>(block) * 2 * 1024 * params.blocks + (row >> 3) * 1024 +
                     (sub & 1) * 512 + ((row & 7) * 4 + (sub >> 1)) * 16;
-    *reinterpret_cast<uint4*>(to) = half_fragments(sub, low);
-    *reinterpret_cast<uint4*>(to + 1024 * params.blocks) = half_fragments(sub, high);
+    const uint4 a = half_fragments(sub, low), b = half_fragments(sub, high);
+    *reinterpret_cast<uint4*>(to) = a;
+    *reinterpret_cast<uint4*>(to + 1024 * params.blocks) = b;
   }
 }
 
@@ -114,7 +114,8 @@ void launch_prepare(const LaunchContext& context, const TaskList& tasks, Operand
   const auto rows = static_cast<unsigned>(tasks.max_rows), matrices = static_cast<unsigned>(tasks.count);
   if (operand != Operand::bytes) {
     const auto parts = static_cast<unsigned>((k + 4 * kValuesPerWarp - 1) / (4 * kValuesPerWarp));
-    launch(context, prepare_halves, dim3(rows, matrices, parts), 128, 0, params);
+    // Where tasks are many, a block takes several rows.
+    launch(context, prepare_halves, dim3(matrices > 64 ? (rows + 3) / 4 : rows, matrices, parts), 128, 0, params);
     return;
   }
   const std::int64_t warps = (k + kValuesPerWarp - 1) / kValuesPerWarp;

@@ -138,6 +138,13 @@ __device__ __forceinline__ void bulk_copy(std::uint32_t to, const void* from, st
 #endif
 }
 
+/// Brings `bytes` (a multiple of 16) of global memory into the L2 cache.
+__device__ __forceinline__ void prefetch_to_l2(const void* from, std::uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 __device__ __forceinline__ void async_copy16(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }

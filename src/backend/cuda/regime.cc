@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/wide_gemm.h"
+
 namespace pergola::cuda {
 
 Regime few_rows_regime(Codebook codebook, int bits, std::int64_t rows, int shared_bytes) {
@@ -21,14 +23,33 @@ Regime few_rows_regime(Codebook codebook, int bits, std::int64_t rows, int share
 
 Regime linear_regime(Codebook codebook, int bits, std::int64_t rows, int shared_bytes, const RegimeTable& table) {
   if (rows >= table.decode_first_rows) return {true};
-  return few_rows_regime(codebook, bits, rows, shared_bytes);
+  const Regime regime = few_rows_regime(codebook, bits, rows, shared_bytes);
+  // Devices with little shared memory: slow, but right.
+  if (!packed_gemm_fits(shared_bytes, {codebook, bits}, regime.operand, regime.blocks)) return {true};
+  return regime;
 }
 
-int expert_chunk(std::int64_t rows, std::int64_t top_k, std::int64_t experts) {
-  if (rows <= 4) return 4;
+bool experts_fit(Codebook codebook, int bits, std::int64_t most_rows, int shared_bytes) {
+  for (std::int64_t rows = 1; rows <= most_rows; ++rows) {
+    const Regime regime = few_rows_regime(codebook, bits, rows, shared_bytes);
+    if (!packed_gemm_fits(shared_bytes, {codebook, bits}, regime.operand, regime.blocks)) return false;
+  }
+  return true;
+}
+
+int expert_chunk(std::int64_t rows, std::int64_t top_k, std::int64_t experts, int most) {
   const std::int64_t picks = rows * top_k;
-  if (rows <= 8 || picks <= 3 * experts) return 8;
-  return picks <= 12 * experts ? 16 : 32;
+  int chunk = 32;
+  if (rows <= 4) {
+    chunk = 4;
+  } else if (rows <= 8 || picks <= 3 * experts) {
+    chunk = 8;
+  } else if (most >= kWideRows) {
+    chunk = kWideRows;
+  } else if (picks <= 12 * experts) {
+    chunk = 16;
+  }
+  return std::min(chunk, most);
 }
 
 }  // namespace pergola::cuda

@@ -23,7 +23,8 @@ struct RegimeTable {
 /// The kernel for tasks of up to `rows` rows; a chunk never holds more than fits the device's shared memory.
 Regime few_rows_regime(Codebook codebook, int bits, std::int64_t rows, int shared_bytes);
 
-/// The way to compute one linear of `rows` rows.
+/// The way to compute one linear of `rows` rows: where no kernel for few rows fits the device, weights are decoded
+/// first.
 Regime linear_regime(Codebook codebook, int bits, std::int64_t rows, int shared_bytes, const RegimeTable& table);
 
 /// Whether a launch had better prepare its own inputs than have a kernel of its own for that: while a block does it in
@@ -32,7 +33,11 @@ constexpr bool fused_inputs_pay(std::int64_t rows, std::int64_t k) {
   return rows <= kMaxFusedRows && rows * k <= 8192;
 }
 
-/// Rows of a task of routed experts, from the rows that an expert gets on average.
-int expert_chunk(std::int64_t rows, std::int64_t top_k, std::int64_t experts);
+/// Whether there are kernels for tasks of experts of up to `most_rows` rows: they have no other way.
+bool experts_fit(Codebook codebook, int bits, std::int64_t most_rows, int shared_bytes);
+
+/// Rows of a task of routed experts, from the rows that an expert gets on average. `most` is the most that a kernel for
+/// this layer takes: kWideRows, or what fits in shared memory.
+int expert_chunk(std::int64_t rows, std::int64_t top_k, std::int64_t experts, int most);
 
 }  // namespace pergola::cuda
