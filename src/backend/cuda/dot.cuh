@@ -36,7 +36,7 @@ __device__ __forceinline__ void dot_stretch(const DenseStretch& weights, const v
       if (at >= k) break;
       float w[8], v[8];
       widen(weights.part[c], w);
-      load_ragged(x, f32, start, at, k, v);
+      load_ragged_inline(x, f32, start, at, k, v);
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum += w[i] * v[i];
     }

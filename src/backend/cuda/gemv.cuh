@@ -120,6 +120,8 @@ struct LinearJob {
     while (member + 1 < p.count && p.members[member + 1].first_job <= job) ++member;
     group = job - p.members[member].first_job;
   }
+  __device__ __forceinline__ bool gather() { return true; }
+  __device__ __forceinline__ int x_row(int row) const { return row; }
   __device__ __forceinline__ void choose() {}
   __device__ __forceinline__ void look_ahead() const {}
   __device__ __forceinline__ int rows() const { return p.x.rows; }
@@ -182,7 +184,8 @@ struct LinearJob {
 struct GateUpJob {
   static constexpr bool kWeightsAreKnown = false;
   const GemvGateUp& p;
-  int pick, side, group, first_row, expert;
+  int pick, side, group, first_row, expert, count = 1;
+  const int* picks_here = nullptr;  ///< with `share`: the picks of this expert that the job takes
 
   __device__ __forceinline__ GateUpJob(const GemvGateUp& params, int job)
       : p(params), first_row(0), expert(params.moe.experts) {
@@ -198,10 +201,41 @@ struct GateUpJob {
       first_row = (job - routed) / (2 * p.moe.groups_shared) * p.shared_chunk;
     }
   }
+  /// With `share`, the first of every so many picks of one expert takes them all, and the others do nothing. All
+  /// threads; whether there is something to do.
+  __device__ __forceinline__ bool gather() {
+    if (p.share == 0 || pick < 0) return true;
+    __shared__ unsigned same_in_warp[kWarps];
+    __shared__ int list[16];
+    const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31, picks = p.moe.rows * p.moe.top_k;
+    expert = p.moe.pick_expert[pick];
+    const bool same = thread < picks && p.moe.pick_expert[thread] == expert;
+    const unsigned mask = __ballot_sync(~0u, same);
+    if (lane == 0) same_in_warp[warp] = mask;
+    __syncthreads();
+    int ordinal = __popc(same_in_warp[pick >> 5] & ((1u << (pick & 31)) - 1)), all = 0,
+        mine = __popc(mask & ((1u << lane) - 1));
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const int here = __popc(same_in_warp[w]);
+      if (w < pick >> 5) ordinal += here;
+      if (w < warp) mine += here;
+      all += here;
+    }
+    if (ordinal % p.shared_chunk != 0) return false;
+    count = min(p.shared_chunk, all - ordinal);
+    if (same && mine >= ordinal && mine < ordinal + count) list[mine - ordinal] = thread;
+    __syncthreads();
+    picks_here = list;
+    return true;
+  }
+  __device__ __forceinline__ int x_row(int row) const {
+    return picks_here != nullptr ? picks_here[row] / p.moe.top_k : row;
+  }
   /// Every thread block finds its own expert (its first and last warp do); one of each row writes down all of the
   /// row's.
   __device__ __forceinline__ void choose() {
-    if (pick < 0) return;
+    if (pick < 0 || p.share != 0) return;
     const int rank = pick % p.moe.top_k;
     const bool write = threadIdx.x < 32 && rank == p.moe.top_k - 1 && side == 0 && group == 0 && cluster_rank() == 0;
     expert = pick_experts(p.moe, pick / p.moe.top_k, rank, write);
@@ -217,15 +251,25 @@ struct GateUpJob {
     if (first_row == 0 && to > from)
       prefetch_to_l2(m.weights + from * 1024, static_cast<std::uint32_t>(to - from) * 1024);
   }
-  __device__ __forceinline__ int rows() const { return pick >= 0 ? 1 : min(p.shared_chunk, p.moe.rows - first_row); }
-  __device__ __forceinline__ int width() const { return pick >= 0 ? p.moe.width : p.moe.shared_width; }
-  __device__ __forceinline__ int columns() const { return width() - group * 128; }
-  __device__ __forceinline__ int segment_of(int) const { return 0; }
-  __device__ __forceinline__ int block_in(int block) const { return block; }
+  __device__ __forceinline__ int rows() const {
+    return pick >= 0 ? count : min(p.shared_chunk, p.moe.rows - first_row);
+  }
+  __device__ __forceinline__ int width() const {
+    return pick >= 0 ? p.moe.width : p.moe.shared_width;
+  }
+  __device__ __forceinline__ int columns() const {
+    return width() - group * 128;
+  }
+  __device__ __forceinline__ int segment_of(int) const {
+    return 0;
+  }
+  __device__ __forceinline__ int block_in(int block) const {
+    return block;
+  }
   __device__ __forceinline__ void resolve(int, GemvSegment& to) const {
     const ExpertMatrix& m = side == 0 ? p.moe.matrices[expert].gate : p.moe.matrices[expert].up;
     set_matrix(to, m.weights, m.suh, m.svh, m.bias, p.bits[m.kind], p.common.blocks, group);
-    const std::int64_t at = (pick >= 0 ? pick / p.moe.top_k : first_row) * p.moe.x.stride;
+    const std::int64_t at = (pick < 0 ? first_row : p.share != 0 ? 0 : pick / p.moe.top_k) * p.moe.x.stride;
     to.task.x = p.moe.x.f32 != 0 ? static_cast<const void*>(static_cast<const float*>(p.moe.x.data) + at)
                                  : static_cast<const void*>(static_cast<const __half*>(p.moe.x.data) + at);
     to.task.x_stride = p.moe.x.stride;
@@ -233,8 +277,9 @@ struct GateUpJob {
   }
   __device__ __forceinline__ void write(int row, int lane, const float (&y)[4]) const {
     const std::int64_t picks = static_cast<std::int64_t>(p.moe.rows) * p.moe.top_k;
-    const std::int64_t start = pick >= 0 ? static_cast<std::int64_t>(pick) * p.moe.width
-                                         : picks * p.moe.width + (first_row + row) * p.moe.shared_width;
+    const std::int64_t own = picks_here != nullptr ? picks_here[row] : pick;
+    const std::int64_t start =
+        pick >= 0 ? own * p.moe.width : picks * p.moe.width + (first_row + row) * p.moe.shared_width;
     const int column = group * 128 + lane * 4;
     store_four(side == 0 ? p.moe.gate : p.moe.up, true, start + column, column, width(), y);
   }
@@ -251,6 +296,8 @@ struct DownJob {
 
   __device__ __forceinline__ DownJob(const GemvDown& params, int job)
       : p(params), row(job / params.moe.groups_hidden), group(job % params.moe.groups_hidden) {}
+  __device__ __forceinline__ bool gather() { return true; }
+  __device__ __forceinline__ int x_row(int row) const { return row; }
   __device__ __forceinline__ void choose() {}
   __device__ __forceinline__ void look_ahead() const {}
   __device__ __forceinline__ int rows() const { return 1; }
@@ -326,7 +373,6 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
       reinterpret_cast<float2*>(inbox + (size > 1 ? size * common.max_rows * 128 : 0));  // [block][row]
 
   Job job(params, static_cast<int>(blockIdx.x) / size);
-  const int rows = job.rows();
   if (thread == 0) {
     for (int i = 0; i < slots; ++i) {
       barrier_init(full + 8 * i, 1);
@@ -334,7 +380,6 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
     }
     barrier_init(arrived, 1);
     fence_barrier_init();
-    if (rank == 0 && size > 1) barrier_expect(arrived, static_cast<std::uint32_t>(size * rows * 512));
   }
   if (job.template dense<kMostRows>()) {
     allow_next_kernel();
@@ -345,8 +390,15 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   const int first = rank * common.blocks / size, local = (rank + 1) * common.blocks / size - first;
   if constexpr (!Job::kWeightsAreKnown) {
     wait_for_previous_kernel();
+    if (!job.gather()) {
+      allow_next_kernel();
+      cluster_arrive();
+      cluster_wait();
+      return;
+    }
     if (warp == 0 || warp == kWarps - 1) job.choose();
   }
+  const int rows = job.rows();
   const int first_segment = job.segment_of(first);
   const int segment_count = local > 0 ? job.segment_of(first + local - 1) - first_segment + 1 : 0;
   if (thread < segment_count) job.resolve(first_segment + thread, segments[thread]);
@@ -377,6 +429,7 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   __syncwarp();
   if (thread == 0) {
     for (int i = 0; i < min(slots, rounds); ++i) fill(i, i);
+    if (rank == 0 && size > 1) barrier_expect(arrived, static_cast<std::uint32_t>(size * rows * 512));
   }
   __syncwarp();
   cluster_arrive();
@@ -400,7 +453,8 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   for (int item = warp; item < items; item += kWarps) {
     const int row = item / local, here = item - row * local, block = first + here, in_block = job.block_in(block);
     float v[4];
-    load_four(segments[job.segment_of(block) - first_segment].task, common, row, in_block * 128 + lane * 4, v);
+    load_four(segments[job.segment_of(block) - first_segment].task, common, job.x_row(row), in_block * 128 + lane * 4,
+              v);
     hadamard128(v, lane);
     // The lane's values are rows 4 * (lane & 3) .. of 16 in band (lane >> 2) & 3 of unit lane >> 4.
     const int half = (lane >> 1) & 1, band = (lane >> 2) & 3;

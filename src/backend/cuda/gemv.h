@@ -93,14 +93,17 @@ struct GemvLinears {
   GemvMember members[kMaxGemvMembers];
 };
 
-/// gate and up of every pick and of the shared expert (MoeParams::gate and up, in the order of picks); needs picks.
+/// gate and up of every pick and of the shared expert (MoeParams::gate and up, in the order of picks).
 struct GemvGateUp {
   GemvCommon common;
   MoeParams moe;
   std::int32_t bits[kMaxMoeKinds] = {};
-  int shared_chunk = 0;  ///< rows of the shared expert in one job
+  int shared_chunk = 0;  ///< rows of the shared expert in one job; with `share` also picks of one expert
+  int share = 0;         ///< rows that picked the same expert share its decode; picks were made before (launch_pick)
   int jobs = 0;
 };
+
+inline constexpr int kMostSharedPicks = 256;  ///< of a launch with GemvGateUp::share: a thread a pick
 
 /// out[row] = sum over the row's picks of weight * down(activation(gate) * up), plus the shared expert.
 struct GemvDown {

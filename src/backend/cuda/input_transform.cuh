@@ -51,16 +51,22 @@ __device__ __forceinline__ float activate(int activation, float v) {
   return 0.5f * v * (1.0f + tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v)));
 }
 
-/// load_values for rows that end or start in odd places: rare, so kept out of line.
-static __device__ __noinline__ void load_ragged(const void* x, bool f32, std::int64_t row_start, int at, int width,
-                                                float (&v)[8]) {
-#pragma unroll 1
+/// load_values for rows that end or start in odd places.
+__device__ __forceinline__ void load_ragged_inline(const void* x, bool f32, std::int64_t row_start, int at, int width,
+                                                   float (&v)[8]) {
+#pragma unroll
   for (int i = 0; i < 8; ++i) {
     v[i] = 0;
     if (at + i < width)
       v[i] = f32 ? static_cast<const float*>(x)[row_start + at + i]
                  : __half2float(static_cast<const __half*>(x)[row_start + at + i]);
   }
+}
+
+/// The same out of line, for kernels whose code is short of room. Its caller's values then live in memory.
+static __device__ __noinline__ void load_ragged(const void* x, bool f32, std::int64_t row_start, int at, int width,
+                                                float (&v)[8]) {
+  load_ragged_inline(x, f32, row_start, at, width, v);
 }
 
 __device__ __forceinline__ void widen(const uint4& raw, float (&v)[8]) {
@@ -110,6 +116,7 @@ struct RawValues {
 
 /// (gate lies like x.) The task's input at block * 128 + 8 * sub .. (low) and 64 further (high) of source row `row`,
 /// times suh. All loads are under way before any is used.
+template <bool kInline = false>
 __device__ __forceinline__ void load_input(const TaskList& list, const TrellisTask& task, std::int64_t row, int block,
                                            int sub, float (&low)[8], float (&high)[8]) {
   const int at = block * 128 + sub * 8;
@@ -127,11 +134,18 @@ __device__ __forceinline__ void load_input(const TaskList& list, const TrellisTa
     x.convert(f32, low, high);
     if (gated) gate.convert(f32, low_gate, high_gate);
   } else {
-    load_ragged(task.x, f32, start, at, task.x_width, low);
-    load_ragged(task.x, f32, start, at + 64, task.x_width, high);
+    const auto ragged = [&](const void* from, int column, float(&to)[8]) {
+      if constexpr (kInline) {
+        load_ragged_inline(from, f32, start, column, task.x_width, to);
+      } else {
+        load_ragged(from, f32, start, column, task.x_width, to);
+      }
+    };
+    ragged(task.x, at, low);
+    ragged(task.x, at + 64, high);
     if (gated) {
-      load_ragged(task.gate, f32, start, at, task.x_width, low_gate);
-      load_ragged(task.gate, f32, start, at + 64, task.x_width, high_gate);
+      ragged(task.gate, at, low_gate);
+      ragged(task.gate, at + 64, high_gate);
     }
   }
   if (gated) {

@@ -299,8 +299,11 @@ bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
   const Codebook codebook = kinds_.front().trellis.codebook;
   const Family family = family_of(codebook);
   gate_up_work.family = down_work.family = family;
-  const int chunk = p.has_shared != 0 ? std::min(p.rows, rows_of(gemv_operand(family), 1)) : 1;
+  // A single row's experts differ; with few rows sharing gains less than choosing beforehand costs.
+  const bool share = p.rows > 4 && p.rows * p.top_k <= kMostSharedPicks;
+  const int chunk = share || p.has_shared != 0 ? std::min(p.rows, rows_of(gemv_operand(family), 1)) : 1;
   gate_up.shared_chunk = chunk;
+  gate_up.share = share ? 1 : 0;
   gate_up.jobs = p.rows * p.top_k * 2 * p.groups_width;
   if (p.has_shared != 0) gate_up.jobs += (p.rows + chunk - 1) / chunk * 2 * p.groups_shared;
   gate_up_work.jobs = gate_up.jobs;
@@ -324,6 +327,7 @@ bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
   fill(gate_up, gate_up_work, gate_up_plan);
   fill(down, down_work, down_plan);
   launch_route(context, p, reinterpret_cast<const __half*>(router_memory_.data()));
+  if (share) launch_pick(context, p);
   launch_gemv(context, gate_up, family, gate_up_plan);
   launch_gemv(context, down, family, down_plan);
   return true;

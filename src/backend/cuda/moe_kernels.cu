@@ -335,11 +335,15 @@ void launch_route(const LaunchContext& context, const MoeParams& params, const _
          256, 0, RouteParams{params, weight, columns});
 }
 
+void launch_pick(const LaunchContext& context, const MoeParams& params) {
+  launch(context, pick_rows, dim3((static_cast<unsigned>(params.rows) + 3) / 4), 128, 0, params);
+}
+
 void launch_plan(const LaunchContext& context, const MoeParams& params) {
   const std::size_t shared =
       static_cast<std::size_t>(kPlanThreads / 32) * static_cast<std::size_t>(params.experts) * sizeof(int);
   if (params.rows <= 32) return launch(context, plan<true>, dim3(1), kPlanThreads, shared, params);
-  launch(context, pick_rows, dim3((static_cast<unsigned>(params.rows) + 3) / 4), 128, 0, params);
+  launch_pick(context, params);
   launch(context, plan<false>, dim3(1), kPlanThreads, shared, params);
 }
 

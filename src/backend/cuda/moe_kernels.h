@@ -17,7 +17,7 @@ struct ExpertMatrices {
   ExpertMatrix gate, up, down;
 };
 
-inline constexpr int kMaxMoeKinds = 8;
+inline constexpr int kMaxMoeKinds = 25;  ///< eight widths of three codebooks, and dense
 inline constexpr int kMaxExperts = 1024;
 
 /// A task table in device memory, one for every kind of matrix.
@@ -53,6 +53,9 @@ struct MoeParams {
 
 /// Router logits of few rows. `weight` binary16 [experts + has_shared_gate, hidden].
 void launch_route(const LaunchContext& context, const MoeParams& params, const __half* weight);
+
+/// Picks each row's experts from its logits (pick_expert, pick_weight).
+void launch_pick(const LaunchContext& context, const MoeParams& params);
 
 /// Picks each row's experts: the top_k largest logits (ties: the lowest expert), softmax over those. Then orders picks
 /// and writes the task tables.

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(128) prepare_halves(const __grid_constant__ Pr
   for (int row = blockIdx.x; row < task.rows; row += gridDim.x) {
     const std::int64_t source = task.x_rows != nullptr ? task.x_rows[row] : row;
     float low[8] = {}, high[8] = {};
-    if (inside) load_input(params.list, task, source, block, sub, low, high);
+    if (inside) load_input<true>(params.list, task, source, block, sub, low, high);
     hadamard_block(low, high, sub);
     if (!inside) continue;
     std::byte* to = task.activations + static_cast<std::int64_t>(block) * 2 * 1024 * params.blocks + (row >> 3) * 1024 +
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(1024) prepare_bytes(const __grid_constant__ Pr
 #pragma unroll
     for (int j = 0; j < 8; ++j) low[i][j] = high[i][j] = 0;
     if (block * 2 < task.k_units) {
-      load_input(params.list, task, source, block, sub, low[i], high[i]);
+      load_input<true>(params.list, task, source, block, sub, low[i], high[i]);
     }
   }
   float most = 0;

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(128) transform_rows(const __grid_constant__ Tr
   const bool inside = block * 128 < p.k;
   float low[8] = {}, high[8] = {};
   if (inside) {
-    load_input(p.list, p.task, row, block, sub, low, high);
+    load_input<true>(p.list, p.task, row, block, sub, low, high);
   }
   hadamard_block(low, high, sub);
   if (!inside) return;

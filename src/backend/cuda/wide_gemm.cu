@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(128) prepare_wide(const __grid_constant__ Task
     float low[8] = {}, high[8] = {};
     if (inside) {
       const std::int64_t source = task.x_rows != nullptr ? task.x_rows[row] : row;
-      load_input(list, task, source, block, sub, low, high);
+      load_input<true>(list, task, source, block, sub, low, high);
     }
     hadamard_block(low, high, sub);
     if (!inside) continue;
