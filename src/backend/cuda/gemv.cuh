@@ -16,8 +16,8 @@ namespace pergola::cuda {
 /// One matrix's part in a job.
 struct GemvSegment {
   TrellisTask task;  ///< of the job's column group: weights, suh, x, gate; svh and bias of the group's outputs
-  float weight;
-  int bits;
+  float weight = 1;
+  int bits = 0;
 };
 
 namespace gemv_detail {
@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   __shared__ __align__(16) __half svh[kGemvMaxSegments][128];
 
   const GemvCommon& common = params.common;
-  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, sub = lane & 7;
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const int size = cluster_size(), rank = cluster_rank();
   const int slot_bytes = 2 * common.block_bytes, slots = common.slots;
   const std::uint32_t ring = shared_address(memory), full = shared_address(barriers), empty = full + 8 * kGemvMaxSlots,
