@@ -15,6 +15,7 @@ void add_bench_server(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_logits(CLI::App& app, Action& action);
+void add_quantize(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_devices(CLI::App& app, Action& action);

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cli/interrupt.h"
 
 namespace pergola {
@@ -28,7 +29,7 @@ class ProgressDisplay {
  public:
   void show(const std::string& stage, std::uint64_t done, std::uint64_t total) {
     const Clock::time_point now = Clock::now();
-    if (stage != stage_ || done < done_) begin(stage, now);
+    if (stage != stage_ || done < done_) begin(stage, done, now);
     done_ = done;
     if (finished_) return;
     finished_ = total > 0 && done >= total;
@@ -39,10 +40,11 @@ class ProgressDisplay {
   }
 
  private:
-  void begin(const std::string& stage, Clock::time_point now) {
+  void begin(const std::string& stage, std::uint64_t done, Clock::time_point now) {
     stage_ = stage;
     finished_ = false;
     started_ = now;
+    first_ = done;
     shown_ = terminal_ ? Clock::time_point() : now;
   }
 
@@ -54,7 +56,16 @@ class ProgressDisplay {
   }
 
   std::string line(std::uint64_t done, std::uint64_t total) const {
-    return fmt::format("{}: {} of {} ({}%)", stage_, done, total, total > 0 ? 100 * done / total : 0);
+    return fmt::format("{}: {} of {} ({}%){}", stage_, done, total, total > 0 ? 100 * done / total : 0,
+                       time_left(done, total));
+  }
+
+  /// At the rate since this stage was first heard of; nothing in its first seconds.
+  std::string time_left(std::uint64_t done, std::uint64_t total) const {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - started_).count();
+    if (elapsed < 5 || done <= first_ || done >= total) return "";
+    return fmt::format(", {} left",
+                       human_seconds(elapsed * static_cast<double>(total - done) / static_cast<double>(done - first_)));
   }
 
   void draw(std::uint64_t done, std::uint64_t total) {
@@ -71,6 +82,7 @@ class ProgressDisplay {
   bool finished_ = false;
   std::string stage_;
   std::uint64_t done_ = 0;
+  std::uint64_t first_ = 0;
   Clock::time_point started_;
   Clock::time_point shown_;
 };

@@ -19,6 +19,7 @@ Examples:
   pergola inspect MODEL                              what is in a folder, and will it fit
   pergola perplexity MODEL --text eval.txt           how well it predicts a text
   pergola bench MODEL                                how fast it is on this machine
+  pergola quantize SOURCE DESTINATION --bits 4       make an EXL3 model from a dense one
   pergola COMMAND --help                             options and examples of a command)";
 
 /// Adds everything that the program knows to `app`.
@@ -33,6 +34,7 @@ void describe(CLI::App& app, Action& action) {
   add_bench_server(app, action);
   add_inspect(app, action);
   add_bench(app, action);
+  add_quantize(app, action);
   add_perplexity(app, action);
   add_compare(app, action);
   add_logits(app, action);

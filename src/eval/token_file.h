@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace pergola {
@@ -13,6 +14,9 @@ class TokenFile {
  public:
   /// Throws Error for a missing or empty tensor, another rank or type, and ids that are negative or do not fit 31 bits.
   explicit TokenFile(const std::filesystem::path& path);
+
+  /// Windows of ids that are at hand; their number is a multiple of `length`.
+  TokenFile(std::vector<std::int32_t> ids, std::int64_t length) : length_(length), ids_(std::move(ids)) {}
 
   std::int64_t windows() const { return static_cast<std::int64_t>(ids_.size()) / length_; }
   std::int64_t length() const { return length_; }

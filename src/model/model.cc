@@ -3,33 +3,9 @@
 #include <cassert>
 
 #include "model/architectures.h"
-#include "model/attention_block.h"
-#include "model/delta_net_block.h"
-#include "model/mlp_block.h"
-#include "model/moe_block.h"
 #include "model/stored_spans.h"
 
 namespace pergola {
-
-namespace {
-
-std::unique_ptr<Mixer> make_block(const AttentionBlueprint& blueprint, const BlockContext& context) {
-  return std::make_unique<AttentionBlock>(blueprint, context);
-}
-
-std::unique_ptr<Mixer> make_block(const DeltaNetBlueprint& blueprint, const BlockContext& context) {
-  return std::make_unique<DeltaNetBlock>(blueprint, context);
-}
-
-std::unique_ptr<FeedForward> make_block(const MlpBlueprint& blueprint, const BlockContext& context) {
-  return std::make_unique<MlpBlock>(blueprint, context);
-}
-
-std::unique_ptr<FeedForward> make_block(const MoeView& view, const BlockContext& context) {
-  return std::make_unique<MoeBlock>(view, context);
-}
-
-}  // namespace
 
 ModelPlan Model::plan(const Checkpoint& checkpoint, const Backend& backend) {
   return plan_model(read_blueprint(checkpoint), backend);
@@ -67,14 +43,7 @@ void Model::bind(const ModelBlueprint& blueprint, const Checkpoint& checkpoint, 
   bound(stored_spans(blueprint.embedding));
   for (const LayerBlueprint& layer : blueprint.layers) {
     for (const LinearView* linear : linears_of(layer)) checkpoint.check_marker(*linear);
-    Layer& made = layers_.emplace_back();
-    made.input_norm = parameters_.add(layer.input_norm, "a norm");
-    made.post_norm = parameters_.add(layer.post_norm, "a norm");
-    if (layer.mixer_output_norm) made.mixer_output_norm = parameters_.add(*layer.mixer_output_norm, "a norm");
-    if (layer.feed_forward_output_norm)
-      made.feed_forward_output_norm = parameters_.add(*layer.feed_forward_output_norm, "a norm");
-    made.mixer = std::visit([&](const auto& block) { return make_block(block, context); }, layer.mixer);
-    made.feed_forward = std::visit([&](const auto& block) { return make_block(block, context); }, layer.feed_forward);
+    layers_.emplace_back(layer, context);
     bound(stored_spans(layer));
   }
   final_norm_ = parameters_.add(blueprint.final_norm, "a norm");

@@ -9,9 +9,9 @@
 #include "backend/backend.h"
 #include "base/progress.h"
 #include "format/checkpoint.h"
-#include "model/block.h"
 #include "model/blueprint.h"
 #include "model/head.h"
+#include "model/layer.h"
 #include "model/plan.h"
 
 namespace pergola {
@@ -58,15 +58,6 @@ class Model {
   void forward(const Batch& batch, const Tensor& logit_rows, const Tensor& logits);
 
  private:
-  struct Layer {
-    RmsNorm input_norm;
-    RmsNorm post_norm;
-    std::optional<RmsNorm> mixer_output_norm;
-    std::optional<RmsNorm> feed_forward_output_norm;
-    std::unique_ptr<Mixer> mixer;
-    std::unique_ptr<FeedForward> feed_forward;
-  };
-
   Model(const ModelBlueprint& blueprint, Backend& backend);
   void bind(const ModelBlueprint& blueprint, const Checkpoint& checkpoint, const Progress& progress);
   void allocate_activations();

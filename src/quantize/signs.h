@@ -9,9 +9,13 @@ class SignSource {
  public:
   explicit SignSource(std::uint64_t seed) : state_(seed) {}
 
+  /// 64 random bits.
+  std::uint64_t next_word() { return mix(state_ += 0x9E3779B97F4A7C15ull); }
+
+  /// +1 or -1.
   float next() {
     if (left_ == 0) {
-      bits_ = mix(state_ += 0x9E3779B97F4A7C15ull);
+      bits_ = next_word();
       left_ = 64;
     }
     const float sign = (bits_ & 1) != 0 ? -1.0f : 1.0f;

@@ -66,5 +66,35 @@ TEST(Allocation, StaysWithinTheFormat) {
   for (double bad : {0.9, 8.1, -1.0, std::nan("")}) EXPECT_THROW(allocate_bits(groups, 40, bad, false), Error);
 }
 
+TEST(Allocation, EqualImportanceIsThePublishedRule) {
+  const auto groups = large_moe();
+  for (const double bits : {2.0, 3.1, 3.5, 4.0}) {
+    const auto published = allocate_bits(groups, 40, bits, false);
+    std::int64_t weights = 0;
+    for (const AllocationGroup& group : groups) weights += group.weights;
+    EXPECT_EQ(allocate_by_importance(groups, 40, static_cast<std::int64_t>(bits * static_cast<double>(weights))),
+              published)
+        << bits;
+  }
+}
+
+TEST(Allocation, ImportantGroupsGetMoreWithinTheBudget) {
+  auto groups = large_moe();
+  for (AllocationGroup& group : groups) {
+    if (group.name != "experts") group.importance = 9;
+  }
+  const std::int64_t budget = total_bits(groups, allocate_bits(groups, 40, 3.0, false));
+  const auto bits = allocate_by_importance(groups, 40, budget);
+  EXPECT_LE(total_bits(groups, bits), budget);
+  EXPECT_GT(total_bits(groups, bits), budget / 1000 * 995);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].name == "experts") {
+      EXPECT_LE(bits[i], 3);
+    } else {
+      EXPECT_GE(bits[i], 4) << groups[i].name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pergola
