@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <map>
+
+#include "base/error.h"
 
 namespace pergola {
 
@@ -24,15 +27,30 @@ struct Role {
   Priority priority;
 };
 
-/// Part of a fused source tensor, "...gate_up_proj[3]", gets the name that it has in the result.
+/// Part of a fused source tensor gets the name that it has in the result.
 void name_alone(LinearView& view, std::string name) {
-  if (view.name.ends_with(']')) view.name = std::move(name);
+  if (view.bias) fail({.tensor = view.name}, "the bias of a fused linear cannot be taken apart yet");
+  view.name = std::move(name);
+}
+
+/// Expert of a tensor that holds them all, "...gate_up_proj[3]".
+void name_expert(LinearView& view, const std::string& name) {
+  if (view.name.find('[') != std::string::npos) name_alone(view, name);
+}
+
+/// q, k and v (or gate and up) that are stored as one linear have one name.
+void name_parts(std::initializer_list<LinearView*> parts, const std::string& key,
+                std::initializer_list<const char*> names) {
+  if ((*parts.begin())->name != (*(parts.begin() + 1))->name) return;
+  auto name = names.begin();
+  for (LinearView* part : parts) name_alone(*part, key + *name++);
 }
 
 /// Calls visit(view, key, input, role) for every linear of the layer that is quantised.
 template <typename Visit>
 void for_each_linear(LayerBlueprint& layer, const Visit& visit) {
   if (auto* attention = std::get_if<AttentionBlueprint>(&layer.mixer)) {
+    name_parts({&attention->q, &attention->k, &attention->v}, attention->name, {".q_proj", ".k_proj", ".v_proj"});
     const Role in{attention->name + ".qkv", kAttention}, out{attention->name + ".o", kAttention};
     for (LinearView* view : {&attention->q, &attention->k, &attention->v})
       visit(*view, view->name, attention->q.name, in);
@@ -44,6 +62,7 @@ void for_each_linear(LayerBlueprint& layer, const Visit& visit) {
     visit(net.out, net.out.name, net.out.name, out);
   }
   if (auto* mlp = std::get_if<MlpBlueprint>(&layer.feed_forward)) {
+    name_parts({&mlp->gate, &mlp->up}, mlp->name, {".gate_proj", ".up_proj"});
     const Role in{mlp->name + ".gate_up", kMlp}, out{mlp->name + ".down", kMlp};
     for (LinearView* view : {&mlp->gate, &mlp->up}) visit(*view, view->name, mlp->gate.name, in);
     visit(mlp->down, mlp->down.name, mlp->down.name, out);
@@ -54,9 +73,9 @@ void for_each_linear(LayerBlueprint& layer, const Visit& visit) {
   for (std::size_t e = 0; e < moe.experts.size(); ++e) {
     MoeView::Expert& expert = moe.experts[e];
     const std::string key = fmt::format("{}.experts.{}.", moe.name, e);
-    name_alone(expert.gate, key + "gate_proj");
-    name_alone(expert.up, key + "up_proj");
-    name_alone(expert.down, key + "down_proj");
+    name_expert(expert.gate, key + "gate_proj");
+    name_expert(expert.up, key + "up_proj");
+    name_expert(expert.down, key + "down_proj");
     visit(expert.gate, expert.gate.name, expert.gate.name, experts);
     visit(expert.up, expert.up.name, expert.gate.name, experts);
     visit(expert.down, expert.down.name, expert.down.name, experts);

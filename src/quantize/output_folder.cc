@@ -30,8 +30,8 @@ Dense dense_rule(const std::string& name) {
   for (const char* suffix : {".A_log", ".dt_bias", ".conv1d.weight", ".conv1d.bias"}) {
     if (ends(suffix)) return Dense::verbatim;
   }
-  for (const char* suffix :
-       {".mlp.gate.weight", ".shared_expert_gate.weight", ".in_proj_a.weight", ".in_proj_b.weight", ".bias"}) {
+  for (const char* suffix : {".gate.weight", ".router.weight", ".e_score_correction_bias", ".sinks",
+                             ".shared_expert_gate.weight", ".in_proj_a.weight", ".in_proj_b.weight", ".bias"}) {
     if (ends(suffix)) return Dense::half;
   }
   if (name == "lm_head.weight") return Dense::half;
@@ -103,6 +103,9 @@ bool is_replaced(const std::filesystem::path& path) {
 /// Names of the source tensors that an encoded linear replaces: its weight, alone or fused over all experts.
 void add_replaced(const std::string& key, std::set<std::string>& names) {
   names.insert(key + ".weight");
+  const std::string owner = key.substr(0, key.rfind('.'));
+  if (key.ends_with(".q_proj")) names.insert(owner + ".qkv_proj.weight");
+  if (key.ends_with(".gate_proj")) names.insert(owner + ".gate_up_proj.weight");
   const auto experts = key.find(".experts.");
   if (experts == std::string::npos) return;
   const std::string fused = key.substr(0, experts + 9);
