@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TextOfFamilies,
                                            Family{"MistralForCausalLM", "mistral"},
                                            Family{"MistralForCausalLM", "tekken"}, Family{"Qwen2ForCausalLM", "qwen2"},
                                            Family{"Gemma3ForCausalLM", "gemma"}, Family{"LlamaForCausalLM", "o200k"}),
-                         [](const auto& info) { return std::string(info.param.tokenizer); });
+                         [](const auto& family) { return std::string(family.param.tokenizer); });
 
 }  // namespace
 }  // namespace pergola
