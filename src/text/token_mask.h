@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -36,13 +37,36 @@ class TokenMask {
         std::fill(forbidden.begin(), forbidden.end(), -std::numeric_limits<float>::infinity());
         continue;
       }
-      for (std::size_t id = word * 64; id < std::min(word * 64 + 64, logits.size()); ++id) {
-        if ((words_[word] >> (id % 64) & 1) == 0) logits[id] = -std::numeric_limits<float>::infinity();
-      }
+      apply_mixed(words_[word], logits.subspan(word * 64).first(std::min<std::size_t>(64, logits.size() - word * 64)));
     }
   }
 
  private:
+  /// By eight bits of a mask: what a logit is limited to, infinity where it is allowed. One minimum an element and no
+  /// branch: mixed words are what constrained decoding is made of.
+  static constexpr std::array<std::array<float, 8>, 256> kLimits = [] {
+    std::array<std::array<float, 8>, 256> limits{};
+    for (std::size_t bits = 0; bits < 256; ++bits) {
+      for (std::size_t i = 0; i < 8; ++i) {
+        constexpr float kInfinity = std::numeric_limits<float>::infinity();
+        limits[bits][i] = (bits >> i & 1) != 0 ? kInfinity : -kInfinity;
+      }
+    }
+    return limits;
+  }();
+
+  static void apply_mixed(std::uint64_t word, std::span<float> logits) {
+    if (logits.size() < 64) {
+      for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = std::min(logits[i], kLimits[word >> i & 1][0]);
+      return;
+    }
+    for (std::size_t byte = 0; byte < 8; ++byte) {
+      const std::array<float, 8>& limits = kLimits[word >> (8 * byte) & 0xFF];
+      float* const part = logits.data() + 8 * byte;
+      for (std::size_t i = 0; i < 8; ++i) part[i] = std::min(part[i], limits[i]);
+    }
+  }
+
   static std::size_t place(std::int64_t id) { return static_cast<std::size_t>(id) / 64; }
 
   std::int64_t size_;
