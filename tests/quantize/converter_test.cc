@@ -265,7 +265,7 @@ TEST(Converter, SlowAnIndependentReaderDecodesTheSameValues) {
         << "SKIPPED: python3-numpy is not installed (tools/packages-dev.txt), the independent reader did not run";
   const Source source;
   for (const auto& [codebook, bits] :
-       {std::pair{Codebook::mul1, 4.5}, {Codebook::mcg, 3.0}, {Codebook::three_inst, 7.0}}) {
+       {std::pair{Codebook::mul1, 4.5}, {Codebook::mcg, 3.0}, {Codebook::three_inst, 5.0}}) {
     QuantizeOptions options;
     options.bits = bits;
     options.codebook = codebook;
