@@ -86,6 +86,18 @@ void wait_for_interrupt() {
   while (!interrupt_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
+/// How the model is talked to; nothing, and a note, where its folder does not say.
+std::optional<ChatTemplate> load_chat(const std::string& folder, const Tokenizer& tokenizer) {
+  try {
+    ChatTemplate chat = ChatTemplate::load(folder, tokenizer);
+    message("chat template: {}", chat.origin());
+    return chat;
+  } catch (const Error& error) {
+    message("note: chats will be refused: {}", error.what());
+    return std::nullopt;
+  }
+}
+
 int act(const Arguments& arguments) {
   const std::vector<std::string> keys = all_keys(arguments);
   const bool local = is_loopback(arguments.http.host);
@@ -102,7 +114,8 @@ int act(const Arguments& arguments) {
   SchedulerOptions scheduler = arguments.scheduler;
   scheduler.prefix_cache = !arguments.no_prefix_cache;
   EngineLoop loop(*engine, scheduler, arguments.queue);
-  const ModelService service(*engine, loop, Tokenizer::load(arguments.model.folder),
+  const Tokenizer tokenizer = Tokenizer::load(arguments.model.folder);
+  const ModelService service(*engine, loop, tokenizer, load_chat(arguments.model.folder, tokenizer),
                              load_generation_config(arguments.model.folder, engine->checkpoint().config()),
                              name_of(arguments), arguments.limits);
   router.set_ready(service);

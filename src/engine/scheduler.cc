@@ -266,6 +266,9 @@ void Scheduler::sample(Job& job, std::int64_t row) {
     }
     if (request.rule) request.rule->apply(logits_);
     sampled.token = job.sampler.sample(logits_);
+    const auto& stops = request.generation.stop_tokens;
+    sampled.is_stop = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
+    if (request.rule && !sampled.is_stop) request.rule->accept(sampled.token);
     if (request.top_logprobs >= 0) {
       sampled.logprob = static_cast<float>(raw[static_cast<std::size_t>(sampled.token)] - normalizer);
       candidates_.resize(static_cast<std::size_t>(request.top_logprobs));
@@ -282,8 +285,6 @@ void Scheduler::sample(Job& job, std::int64_t row) {
   }
 
   const auto now = Clock::now();
-  const auto& stops = request.generation.stop_tokens;
-  sampled.is_stop = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
   if (sampled.is_stop) {
     request.listener->on_token(sampled);
     return end(job, FinishReason::stop_token);
@@ -295,7 +296,6 @@ void Scheduler::sample(Job& job, std::int64_t row) {
   }
   job.last_token = now;
   job.sampler.accept(sampled.token);
-  if (request.rule) request.rule->accept(sampled.token);
   ++job.answer_tokens;
   ++stats_.answer_tokens;
   if (!request.listener->on_token(sampled)) return end(job, FinishReason::listener);

@@ -13,7 +13,7 @@ void BlockReply::open(AnswerBlock::Kind kind, const ToolCallPiece* call) {
   close();
   AnswerBlock block{.kind = kind, .index = blocks_.size()};
   if (call != nullptr) {
-    block.call_id = call->id.empty() ? random_id(tool_id_) : call->id;
+    block.call_id = call->id;
     block.name = call->name;
     open_call_ = call->index;
   }

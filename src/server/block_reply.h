@@ -26,9 +26,6 @@ class BlockReply : public Reply {
   void end_answer(std::size_t answer, const AnswerEnding& ending) final;
 
  protected:
-  /// `tool_id`: prefix of the ids of tool calls.
-  explicit BlockReply(std::string_view tool_id) : tool_id_(tool_id) {}
-
   // What a stream sends; a reply as a whole leaves them empty.
   virtual void opened(AnswerBlock& block) = 0;
   virtual void grew(const AnswerBlock& block, const std::string& more) = 0;
@@ -42,7 +39,6 @@ class BlockReply : public Reply {
   void grow(AnswerBlock::Kind kind, const std::string& more);
   void close();
 
-  std::string tool_id_;
   std::vector<AnswerBlock> blocks_;
   bool is_open_ = false;
   std::int64_t open_call_ = -1;

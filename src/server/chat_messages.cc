@@ -2,8 +2,6 @@
 
 #include <array>
 
-#include "base/error.h"
-#include "format/json.h"
 #include "server/api_error.h"
 
 namespace pergola {
@@ -21,9 +19,7 @@ Json read_tool_calls(const Json& calls, const std::string& path) {
               {"type", "function"},
               {"function", {{"name", inner.required_text("name")}}}};
     const Json* arguments = inner.find("arguments");
-    call["function"]["arguments"] = arguments == nullptr     ? Json::object()
-                                    : arguments->is_string() ? parsed_arguments(arguments->get<std::string>())
-                                                             : *arguments;
+    call["function"]["arguments"] = arguments == nullptr ? Json::object() : *arguments;
     result.push_back(std::move(call));
   }
   return result;
@@ -32,11 +28,10 @@ Json read_tool_calls(const Json& calls, const std::string& path) {
 Json read_message(const Json& message, const std::string& path) {
   static constexpr std::array<std::string_view, 5> kRoles{"system", "user", "assistant", "tool", "developer"};
   JsonFields fields(message, path + ".");
-  std::string role = fields.required_text("role");
+  const std::string role = fields.required_text("role");
   if (std::find(kRoles.begin(), kRoles.end(), role) == kRoles.end()) {
     refuse(path + ".role", "must be system, developer, user, assistant or tool, is '{}'", role.substr(0, 32));
   }
-  if (role == "developer") role = "system";
   Json result{{"role", role}};
   const Json* content = fields.find("content");
   const Json* calls = fields.array("tool_calls", 256);
@@ -57,14 +52,6 @@ Json read_message(const Json& message, const std::string& path) {
 }
 
 }  // namespace
-
-Json parsed_arguments(const std::string& text) {
-  try {
-    return parse_ordered_json(text, "arguments");
-  } catch (const Error&) {
-    return text;
-  }
-}
 
 std::string read_text_content(const Json& content, const std::string& name) {
   if (content.is_string()) return content.get<std::string>();

@@ -9,7 +9,7 @@ enum class ToolChoice : std::uint8_t { automatic, none, required };
 
 /// What a chat is asked for, whatever its protocol.
 struct Conversation {
-  nlohmann::ordered_json messages;         ///< as read_chat_messages makes them
+  nlohmann::ordered_json messages;         ///< as ChatTemplate::render takes them
   nlohmann::ordered_json tools = nullptr;  ///< OpenAI's list, or null
   ToolChoice tool_choice = ToolChoice::automatic;
   std::string only_tool;  ///< with `required`: the one that must be called; empty: any

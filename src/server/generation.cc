@@ -14,35 +14,40 @@ class AnswerSet final {
   AnswerSet(const GenerationContext& context, const GenerationCall& call, std::unique_ptr<Reply> reply)
       : loop_(context.loop),
         tokenizer_(context.tokenizer),
+        tool_call_id_(call.tool_call_id),
         wants_tokens_(call.top_logprobs >= 0),
         answers_per_prompt_(static_cast<std::size_t>(call.answers_per_prompt)),
         left_(call.answers()),
         reply_(std::move(reply)) {
     for (std::size_t i = 0; i < call.answers(); ++i) {
-      answers_.push_back({StreamDecoder(tokenizer_, true, call.prompts[i / answers_per_prompt_]),
+      answers_.push_back({StreamDecoder(tokenizer_, !call.keep_special_tokens, call.prompts[i / answers_per_prompt_]),
                           StopStrings(call.stop), call.make_parser ? call.make_parser() : nullptr});
     }
   }
 
   bool on_token(std::size_t index, const SampledToken& sampled);
   void on_end(std::size_t index, const RequestOutcome& outcome);
+  /// Something is wrong with this program.
+  void broke(const std::string& what);
   void set_tickets(std::vector<Ticket> tickets) { tickets_ = std::move(tickets); }
 
  private:
   struct AnswerState {
     StreamDecoder decoder;
     StopStrings stop;
-    std::unique_ptr<AnswerParser> parser;
+    std::unique_ptr<OutputParser> parser;
     bool called_tools = false;
   };
 
   AnswerPiece parsed(AnswerState& state, std::string text) const;
+  AnswerPiece joined(std::vector<ChatDelta> deltas) const;
   void send(std::size_t index, AnswerPiece piece);
   TokenText describe_token(const SampledToken& sampled) const;
-  void fail(const RequestOutcome& outcome);
+  void fail(const ApiError& error);
 
   EngineLoop& loop_;
   const Tokenizer& tokenizer_;
+  std::string tool_call_id_;
   bool wants_tokens_;
   std::size_t answers_per_prompt_;
   std::size_t left_;
@@ -54,8 +59,31 @@ class AnswerSet final {
 };
 
 AnswerPiece AnswerSet::parsed(AnswerState& state, std::string text) const {
-  if (state.parser != nullptr) return state.parser->push(text);
+  if (state.parser != nullptr) return joined(state.parser->push(text));
   return {.text = std::move(text)};
+}
+
+AnswerPiece AnswerSet::joined(std::vector<ChatDelta> deltas) const {
+  AnswerPiece piece;
+  for (ChatDelta& delta : deltas) {
+    const auto call = static_cast<std::int64_t>(delta.call);
+    switch (delta.kind) {
+      case ChatDelta::Kind::reasoning:
+        piece.reasoning += delta.text;
+        break;
+      case ChatDelta::Kind::content:
+        piece.text += delta.text;
+        break;
+      case ChatDelta::Kind::tool_call:
+        if (delta.call_id.empty()) delta.call_id = random_id(tool_call_id_);
+        piece.tool_calls.push_back({.index = call, .id = std::move(delta.call_id), .name = std::move(delta.text)});
+        break;
+      case ChatDelta::Kind::tool_arguments:
+        piece.tool_calls.push_back({.index = call, .arguments = std::move(delta.text)});
+        break;
+    }
+  }
+  return piece;
 }
 
 void AnswerSet::send(std::size_t index, AnswerPiece piece) {
@@ -81,23 +109,28 @@ bool AnswerSet::on_token(std::size_t index, const SampledToken& sampled) {
   return !state.stop.found();
 }
 
-void AnswerSet::fail(const RequestOutcome& outcome) {
+void AnswerSet::fail(const ApiError& error) {
   if (failed_) return;
   failed_ = true;
   for (const Ticket ticket : tickets_) loop_.cancel(ticket);
-  const bool stopping = outcome.finish == FinishReason::cancelled;
-  reply_->fail(stopping ? ApiError(503, "the request was ended: the server stops or its client left")
-                        : ApiError(500, "the engine failed: " + outcome.error));
+  reply_->fail(error);
+}
+
+void AnswerSet::broke(const std::string& what) {
+  fail(ApiError(500, "the answer could not be written: " + what));
 }
 
 void AnswerSet::on_end(std::size_t index, const RequestOutcome& outcome) {
-  if (outcome.finish == FinishReason::failed || outcome.finish == FinishReason::cancelled) return fail(outcome);
+  if (outcome.finish == FinishReason::failed) return fail(ApiError(500, "the engine failed: " + outcome.error));
+  if (outcome.finish == FinishReason::cancelled) {
+    return fail(ApiError(503, "the request was ended: the server stops or its client left"));
+  }
   AnswerState& state = answers_[index];
   std::string tail = state.stop.push(state.decoder.finish());
   tail += state.stop.finish();
   AnswerPiece last = parsed(state, std::move(tail));
   send(index, std::move(last));
-  if (state.parser != nullptr) send(index, state.parser->finish());
+  if (state.parser != nullptr) send(index, joined(state.parser->finish()));
   const bool cut = outcome.finish == FinishReason::max_tokens || outcome.finish == FinishReason::context_full;
   AnswerEnding ending{.stop_string = state.stop.found()};
   ending.end = cut && !ending.stop_string ? AnswerEnd::length
@@ -116,8 +149,21 @@ class AnswerListener final : public RequestListener {
  public:
   AnswerListener(std::shared_ptr<AnswerSet> generation, std::size_t index)
       : generation_(std::move(generation)), index_(index) {}
-  bool on_token(const SampledToken& token) override { return generation_->on_token(index_, token); }
-  void on_end(const RequestOutcome& outcome) override { generation_->on_end(index_, outcome); }
+  bool on_token(const SampledToken& token) override {
+    try {
+      return generation_->on_token(index_, token);
+    } catch (const std::exception& error) {  // it must not end the engine's thread
+      generation_->broke(error.what());
+      return false;
+    }
+  }
+  void on_end(const RequestOutcome& outcome) override {
+    try {
+      generation_->on_end(index_, outcome);
+    } catch (const std::exception& error) {
+      generation_->broke(error.what());
+    }
+  }
 
  private:
   std::shared_ptr<AnswerSet> generation_;

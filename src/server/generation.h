@@ -9,17 +9,10 @@
 
 #include "engine/engine_loop.h"
 #include "server/reply.h"
+#include "text/chat/output_parser.h"
 #include "text/tokenizer.h"
 
 namespace pergola {
-
-/// Takes an answer's text apart: what is thought, what is said, which tools are called.
-class AnswerParser {
- public:
-  virtual ~AnswerParser() = default;
-  virtual AnswerPiece push(std::string_view text) = 0;
-  virtual AnswerPiece finish() = 0;
-};
 
 /// What a request asks of the engine, whatever its protocol.
 struct GenerationCall {
@@ -30,8 +23,10 @@ struct GenerationCall {
   std::vector<std::string> stop;
   std::int64_t top_logprobs = -1;  ///< -1: none
   bool ignore_stop_tokens = false;
-  std::function<std::unique_ptr<AnswerParser>()> make_parser;  ///< null: everything is text
+  bool keep_special_tokens = false;                            ///< in the text that the parser gets
+  std::function<std::unique_ptr<OutputParser>()> make_parser;  ///< null: everything is text
   std::function<std::unique_ptr<SamplingRule>()> make_rule;    ///< null: none
+  std::string tool_call_id = "call_";                          ///< what ids of tool calls start with
 
   std::size_t answers() const { return prompts.size() * static_cast<std::size_t>(answers_per_prompt); }
 };

@@ -111,7 +111,7 @@ void JsonFields::ignore(std::initializer_list<std::string_view> names) {
 
 void JsonFields::refuse_others() const {
   for (const auto& [name, value] : object_.items()) {
-    if (!known_.contains(name)) {
+    if (!value.is_null() && !known_.contains(name)) {
       const std::string shown = name.substr(0, 64);
       refuse(path_ + shown, "is not known here");
     }

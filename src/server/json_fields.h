@@ -36,7 +36,7 @@ class JsonFields {
   /// Members that have no effect here and do no harm.
   void ignore(std::initializer_list<std::string_view> names);
 
-  /// Refuses the first member that nobody asked for.
+  /// Refuses the first member that nobody asked for. Null is left out here too: clients send back what they got.
   void refuse_others() const;
 
   /// Full name of a member, for messages.

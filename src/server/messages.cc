@@ -48,8 +48,7 @@ Json text_or_null(const std::optional<std::string>& text) {
 class MessageReply final : public BlockReply {
  public:
   MessageReply(std::shared_ptr<Exchange> exchange, std::string model, std::int64_t prompt_tokens, bool stream)
-      : BlockReply("toolu_"),
-        exchange_(exchange),
+      : exchange_(exchange),
         stream_(std::move(exchange)),
         model_(std::move(model)),
         prompt_tokens_(prompt_tokens),
@@ -280,7 +279,7 @@ void handle_messages(const ModelService& service, const HttpRequest& request, co
   const Json body = read_body(request);
   JsonFields fields(body, "");
   service.check_model(fields);
-  GenerationCall call;
+  GenerationCall call{.tool_call_id = "toolu_"};
   service.read_sampling(fields, call);
   require_one_answer(call);
   fields.require("max_tokens");

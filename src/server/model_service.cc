@@ -6,15 +6,28 @@
 #include "server/api_error.h"
 
 namespace pergola {
+namespace {
+
+/// Conversations with the same key have the same grammar.
+std::string grammar_key(const Conversation& conversation, bool with_tools) {
+  if (with_tools && conversation.tool_choice == ToolChoice::required) {
+    return to_text({conversation.tools, conversation.only_tool, conversation.parallel_tools});
+  }
+  return to_text(conversation.response_format);
+}
+
+}  // namespace
 
 ModelService::ModelService(const Engine& engine, EngineLoop& loop, Tokenizer tokenizer,
-                           const GenerationConfig& generation, std::string name, const RequestLimits& limits)
+                           std::optional<ChatTemplate> chat, const GenerationConfig& generation, std::string name,
+                           const RequestLimits& limits)
     : engine_(engine),
       loop_(loop),
       tokenizer_(std::move(tokenizer)),
       context_{engine, loop, tokenizer_, stop_tokens(generation, tokenizer_),
                sampled_tokens(tokenizer_, engine.info().vocab_size)},
-      chat_(ChatPrompt::chatml(tokenizer_)),
+      chat_(std::move(chat)),
+      grammars_(tokenizer_, engine.info().vocab_size, context_.stop_tokens),
       defaults_(sampling_defaults(generation)),
       name_(std::move(name)),
       limits_(limits),
@@ -59,14 +72,52 @@ void ModelService::read_sampling(JsonFields& fields, GenerationCall& call) const
   call.ignore_stop_tokens = fields.boolean("ignore_eos").value_or(false);
 }
 
+std::optional<Grammar> ModelService::grammar_of(const Conversation& conversation, bool with_tools) const {
+  if (with_tools && conversation.tool_choice == ToolChoice::required) {
+    return Grammar::tool_calls(chat_->format().tools, conversation.tools, conversation.only_tool,
+                               conversation.parallel_tools);
+  }
+  if (conversation.response_format.is_null()) return std::nullopt;
+  JsonFields format(conversation.response_format, "response_format.");
+  const std::string type = format.required_text("type");
+  if (type == "text") return std::nullopt;
+  if (type == "json_object") return Grammar::json_object();
+  if (type == "regex") return Grammar::regex(format.required_text("pattern"), "response_format.pattern");
+  if (type != "json_schema") {
+    refuse("response_format.type", "must be text, json_object, json_schema or regex, is '{}'", type.substr(0, 32));
+  }
+  JsonFields members(format.require("json_schema"), "response_format.json_schema.");
+  members.require("schema");
+  return Grammar::json_schema(*members.object("schema"), "response_format.json_schema.schema");
+}
+
 void ModelService::prepare(const Conversation& conversation, GenerationCall& call) const {
   if (!chat_) {
     throw ApiError(400,
                    "this model has no chat template, and its tokenizer not the marks of ChatML; use /v1/completions");
   }
-  if (!conversation.tools.is_null()) refuse("tools", "are not supported by this model's template");
-  if (!conversation.response_format.is_null()) refuse("response_format", "is not supported");
-  call.prompts = {tokenizer_.encode(chat_->render(conversation.messages), false)};
+  const bool has_tools = !conversation.tools.is_null();
+  if (conversation.tool_choice == ToolChoice::required && !has_tools) refuse("tool_choice", "needs tools");
+  const bool with_tools = has_tools && conversation.tool_choice != ToolChoice::none;
+  const ChatFormat& format = chat_->format();
+  if (with_tools && format.tools == ToolFormat::none) {
+    refuse("tools", "are not supported: the chat template of this model has no place for them");
+  }
+  const nlohmann::ordered_json tools = with_tools ? conversation.tools : nlohmann::ordered_json(nullptr);
+  const auto prompt = std::make_shared<const std::string>(
+      chat_->render(conversation.messages, tools, {.variables = conversation.template_variables}));
+  call.prompts = {tokenizer_.encode(*prompt, false)};
+  call.keep_special_tokens = format.marks_are_special;
+  call.make_parser = [format, prompt, tools] {
+    return make_output_parser(format, {.prompt = *prompt, .tools = tools});
+  };
+  const std::optional<Grammar> grammar = grammar_of(conversation, with_tools);
+  if (!grammar) return;
+  // What is thought stays free.
+  const bool thinks = format.reasoning && starts_in_reasoning(*prompt, *format.reasoning);
+  call.make_rule =
+      grammars_.rule(*grammar, grammar_key(conversation, with_tools), thinks ? format.reasoning->close : "");
+  call.ignore_stop_tokens = false;  // a complete text leaves nothing else
 }
 
 ToolChoice tool_choice_named(const std::string& word) {

@@ -7,10 +7,11 @@
 
 #include "engine/engine_loop.h"
 #include "format/generation_config.h"
-#include "server/chat_prompt.h"
 #include "server/conversation.h"
 #include "server/generation.h"
+#include "server/grammar_cache.h"
 #include "server/json_fields.h"
+#include "text/chat/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace pergola {
@@ -30,8 +31,9 @@ struct RequestLimits {
 class ModelService {
  public:
   /// `engine` and `loop` outlive it.
-  ModelService(const Engine& engine, EngineLoop& loop, Tokenizer tokenizer, const GenerationConfig& generation,
-               std::string name, const RequestLimits& limits);
+  /// Without `chat` conversations are refused.
+  ModelService(const Engine& engine, EngineLoop& loop, Tokenizer tokenizer, std::optional<ChatTemplate> chat,
+               const GenerationConfig& generation, std::string name, const RequestLimits& limits);
 
   const std::string& name() const { return name_; }
   std::int64_t created() const { return created_; }
@@ -57,11 +59,14 @@ class ModelService {
   }
 
  private:
+  std::optional<Grammar> grammar_of(const Conversation& conversation, bool with_tools) const;
+
   const Engine& engine_;
   EngineLoop& loop_;
   Tokenizer tokenizer_;
   GenerationContext context_;
-  std::optional<ChatPrompt> chat_;
+  std::optional<ChatTemplate> chat_;
+  mutable GrammarCache grammars_;
   SamplingOptions defaults_;
   std::string name_;
   RequestLimits limits_;

@@ -50,8 +50,7 @@ Json item_of(const AnswerBlock& block, const char* status) {
 class ResponseReply final : public BlockReply {
  public:
   ResponseReply(std::shared_ptr<Exchange> exchange, std::string model, Echo echo, bool stream)
-      : BlockReply("call_"),
-        exchange_(exchange),
+      : exchange_(exchange),
         stream_(std::move(exchange)),
         model_(std::move(model)),
         echo_(std::move(echo)),
@@ -192,9 +191,8 @@ void read_item(const Json& item, const std::string& path, Json& messages) {
   const std::string type = fields.text("type").value_or("message");
   fields.ignore({"id", "status"});
   if (type == "message") {
-    std::string role = fields.required_text("role");
-    if (role == "developer") role = "system";
-    if (role != "user" && role != "assistant" && role != "system") {
+    const std::string role = fields.required_text("role");
+    if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
       refuse(path + ".role", "must be user, assistant, system or developer, is '{}'", role.substr(0, 32));
     }
     messages.push_back({{"role", role}, {"content", read_text_content(fields.require("content"), path + ".content")}});
@@ -203,8 +201,7 @@ void read_item(const Json& item, const std::string& path, Json& messages) {
     const Json call{
         {"id", fields.required_text("call_id")},
         {"type", "function"},
-        {"function",
-         {{"name", fields.required_text("name")}, {"arguments", parsed_arguments(fields.required_text("arguments"))}}}};
+        {"function", {{"name", fields.required_text("name")}, {"arguments", fields.required_text("arguments")}}}};
     // Calls of one turn follow each other.
     if (messages.empty() || messages.back()["role"] != "assistant") {
       messages.push_back({{"role", "assistant"}, {"content", ""}});

@@ -205,7 +205,7 @@ class OpenAiTools(unittest.TestCase):
         calls = [item for item in answer.output if item.type == "function_call"]
         self.assertEqual(len(calls), 1)
         self.check_arguments(calls[0].arguments)
-        items = [{"role": "user", "content": "Hello."}, calls[0].model_dump(), {"type": "function_call_output", "call_id": calls[0].call_id, "output": "Rain."}]
+        items = [{"role": "user", "content": "Hello."}, calls[0].to_dict(), {"type": "function_call_output", "call_id": calls[0].call_id, "output": "Rain."}]
         answer = self.client.responses.create(model=server.model, input=items, tools=tools, tool_choice="none", max_output_tokens=8)
         self.assertEqual(answer.usage.output_tokens, 8)
 
@@ -263,7 +263,7 @@ class Anthropic(unittest.TestCase):
         choice = {"type": "any", "disable_parallel_tool_use": True}
         use = self.check_use(self.ask(tools=self.tools, tool_choice=choice, max_tokens=120))
         result = {"type": "tool_result", "tool_use_id": use.id, "content": "Rain."}
-        messages = QUESTION + [{"role": "assistant", "content": [use.model_dump()]}, {"role": "user", "content": [result]}]
+        messages = QUESTION + [{"role": "assistant", "content": [use.to_dict()]}, {"role": "user", "content": [result]}]
         self.assertEqual(self.ask(messages=messages, tools=self.tools).usage.output_tokens, 16)
 
     def test_tools_stream(self):

@@ -34,7 +34,8 @@ RunningServer::RunningServer(const Options& options)
     : router_(AccessRules(options.keys, true)), engine_(story_engine(options)) {
   const std::string folder = PERGOLA_SOURCE_DIR "/models/story";
   loop_ = std::make_unique<EngineLoop>(*engine_, SchedulerOptions{}, options.queue);
-  service_ = std::make_unique<ModelService>(*engine_, *loop_, Tokenizer::load(folder),
+  const Tokenizer tokenizer = Tokenizer::load(folder);
+  service_ = std::make_unique<ModelService>(*engine_, *loop_, tokenizer, ChatTemplate::load(folder, tokenizer),
                                             load_generation_config(folder, engine_->checkpoint().config()), "story",
                                             RequestLimits{});
   router_.set_ready(*service_);
