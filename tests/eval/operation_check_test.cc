@@ -7,36 +7,16 @@
 #include <set>
 #include <vector>
 
+#include "backend/forwarding_backend.h"
+
 namespace pergola {
 namespace {
 
 /// The reference backend with one operation spoilt.
-class SpoiltBackend final : public Backend {
+class SpoiltBackend final : public ForwardingBackend {
  public:
   SpoiltBackend(Backend& inner, std::string spoilt, float factor)
-      : inner_(inner), spoilt_(std::move(spoilt)), factor_(factor) {}
-
-  const DeviceInfo& info() const override { return inner_.info(); }
-  std::int64_t max_rows() const override { return inner_.max_rows(); }
-  std::unique_ptr<Buffer> allocate(std::size_t bytes, std::string_view what) override {
-    return inner_.allocate(bytes, what);
-  }
-  void upload(const Tensor& to, const void* from) override { inner_.upload(to, from); }
-  void download(void* to, const Tensor& from) override { inner_.download(to, from); }
-  void fill_zero(const Tensor& tensor) override { inner_.fill_zero(tensor); }
-  std::unique_ptr<LinearGroup> bind_linears(std::span<const LinearView> members) override {
-    return inner_.bind_linears(members);
-  }
-  std::unique_ptr<Moe> bind_moe(const MoeView& moe) override { return inner_.bind_moe(moe); }
-  std::unique_ptr<Embedding> bind_embedding(const DenseView& table) override { return inner_.bind_embedding(table); }
-  bool keeps_views() const override { return inner_.keeps_views(); }
-  void prepare(const Attention& layer) override { inner_.prepare(layer); }
-  void prepare(const DeltaNet& layer) override { inner_.prepare(layer); }
-  Footprint footprint(std::span<const LinearView> members) const override { return inner_.footprint(members); }
-  Footprint footprint(const MoeView& moe) const override { return inner_.footprint(moe); }
-  Footprint footprint(const DenseView& embedding) const override { return inner_.footprint(embedding); }
-  Footprint footprint(const Attention& layer) const override { return inner_.footprint(layer); }
-  Footprint footprint(const DeltaNet& layer) const override { return inner_.footprint(layer); }
+      : ForwardingBackend(inner), spoilt_(std::move(spoilt)), factor_(factor) {}
 
   void embed(const Embedding& table, const Tensor& ids, float scale, const Tensor& out) override {
     inner_.embed(table, ids, scale, out);
@@ -92,7 +72,6 @@ class SpoiltBackend final : public Backend {
     for (std::int64_t i = 0; i < tensor.columns; ++i) last[i] *= factor_;
   }
 
-  Backend& inner_;
   std::string spoilt_;
   float factor_;
 };
