@@ -466,10 +466,38 @@ void delta_columns(float* s, std::int64_t key_dim, std::int64_t value_dim, std::
   }
 }
 
+/// From this many rows on, and up to this many keys, the columns are copied into one run of memory first: where they
+/// lie, rows a power of two apart share too few sets of the first-level cache, and every row misses it.
+constexpr std::int64_t kPackedRows = 4;
+constexpr std::int64_t kPackedKeys = 256;
+
+template <int kVectors>
+void delta_packed_columns(float* s, std::int64_t key_dim, std::int64_t value_dim, std::int64_t column,
+                          const DeltaRows& x) {
+  constexpr std::int64_t kColumns = kVectors * kWidth;
+  alignas(64) float packed[kPackedKeys * kColumns];
+  for (std::int64_t i = 0; i < key_dim; ++i) {
+    for (int v = 0; v < kVectors; ++v)
+      v_store(packed + i * kColumns + v * kWidth, v_load(s + i * value_dim + column + v * kWidth));
+  }
+  DeltaRows part = x;
+  part.v += column;
+  part.out += column;
+  delta_columns<kVectors>(packed, key_dim, kColumns, 0, part, Full{});
+  for (std::int64_t i = 0; i < key_dim; ++i) {
+    for (int v = 0; v < kVectors; ++v)
+      v_store(s + i * value_dim + column + v * kWidth, v_load(packed + i * kColumns + v * kWidth));
+  }
+}
+
 template <int kVectors>
 void delta_blocks(float* s, std::int64_t key_dim, std::int64_t value_dim, std::int64_t column, const DeltaRows& x) {
   while (value_dim - column >= kVectors * kWidth) {
-    delta_columns<kVectors>(s, key_dim, value_dim, column, x, Full{});
+    if (x.rows >= kPackedRows && key_dim <= kPackedKeys) {
+      delta_packed_columns<kVectors>(s, key_dim, value_dim, column, x);
+    } else {
+      delta_columns<kVectors>(s, key_dim, value_dim, column, x, Full{});
+    }
     column += kVectors * kWidth;
   }
   if constexpr (kVectors > 1) {

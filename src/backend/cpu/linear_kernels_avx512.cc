@@ -2,6 +2,7 @@
 // times int8 activations.
 
 #include "backend/cpu/blocks_avx512.h"
+#include "backend/cpu/float_kernels.h"
 #include "backend/cpu/linear_kernels.h"
 #include "backend/cpu/rows_avx512.h"
 
@@ -44,6 +45,12 @@ void fill_bits(KernelTable& table, Precision precision) {
   }
 }
 
+template <DType type>
+void multiply_dense(const std::byte* w, std::int64_t in_features, std::int64_t columns, const float* x,
+                    std::int64_t x_stride, std::int64_t rows, float* out, std::int64_t out_stride) {
+  avx512_float_kernels().of(type).dot(out, out_stride, x, x_stride, w, in_features, rows, columns, in_features);
+}
+
 template <int... K>
 void fill(KernelTable& table, Precision precision, std::integer_sequence<int, K...>) {
   (fill_bits<K + 1>(table, precision), ...);
@@ -56,6 +63,9 @@ void add_avx512_kernels(KernelTable& table, Precision precision) {
   fill(table, precision, std::make_integer_sequence<int, kBitWidths>{});
   for (RowLimits& limits : table.limits) limits = {2, 13};
   table.finish = finish_block_avx512;
+  table.dense_f32 = multiply_dense<DType::f32>;
+  table.dense_f16 = multiply_dense<DType::f16>;
+  table.dense_bf16 = multiply_dense<DType::bf16>;
 }
 
 }  // namespace pergola

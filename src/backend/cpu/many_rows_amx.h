@@ -5,6 +5,7 @@
 // strips of the block are decoded first and two tiles of rows meet them all, so that rows, which no longer fit into the
 // second-level cache, are read once a block. Internal linkage: see trellis_avx512.h.
 
+#include "backend/cpu/hadamard_avx512.h"
 #include "backend/cpu/tiles_amx.h"
 
 namespace pergola {
@@ -17,7 +18,7 @@ struct FloatTiles : BrainFloats<codebook> {
   static constexpr bool kFloat = true;
 
   static PERGOLA_INLINE __m512 value(const float* sums, const TileRow&) {
-    return _mm512_mul_ps(_mm512_loadu_ps(sums), _mm512_set1_ps(1.0f / BrainFloats<codebook>::kScale));
+    return _mm512_mul_ps(_mm512_loadu_ps(sums), _mm512_set1_ps(kTransformNorm / BrainFloats<codebook>::kScale));
   }
 };
 

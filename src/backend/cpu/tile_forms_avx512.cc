@@ -149,24 +149,25 @@ void prepare_integer_lines(const float* x, std::int64_t count, const Half* suh, 
   if (row == rows - 1) clear_rest(writer, Lines::kShape, in_features);
 }
 
-/// Round to nearest even: the upper halves of the result are the bfloat16 values.
+/// Half away from zero: the upper halves of the result are the bfloat16 values.
 PERGOLA_INLINE __m512i rounded_bf16(__m512 v) {
-  const __m512i bits = _mm512_castps_si512(v);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+  return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
 }
 
+/// Not normalised: the product's scale takes the norm of the transform (FloatTiles).
 void prepare_bf16_lines(const float* x, std::int64_t count, const Half* suh, std::int64_t in_features, std::int64_t row,
                         std::int64_t rows, std::byte* form) {
   const LineWriter writer(kBf16Shape, form, in_features, row, rows);
-  const __m512 norm = _mm512_set1_ps(kTransformNorm);
-  for (std::int64_t first = 0; first < in_features; first += kChunkRows) {
-    const Block128 v = transformed_input(x + first, count - first, suh + first);
-    for (int i = 0; i < 4; ++i) {
-      const __m512i a = rounded_bf16(_mm512_mul_ps(v.at[2 * i], norm)),
-                    b = rounded_bf16(_mm512_mul_ps(v.at[2 * i + 1], norm));
-      _mm512_store_si512(writer.at(first + 32 * i),
-                         _mm512_permutex2var_epi16(a, _mm512_load_si512(kUpperPairs.word), b));
+  // Lines of a row are a tile apart within a chunk; chunks are multiples of a block but for the last.
+  for (std::int64_t start = 0; start < in_features; start += writer.chunk) {
+    const std::int64_t end = start + writer.chunk < in_features ? start + writer.chunk : in_features;
+    std::byte* line = writer.at(start);
+    for (std::int64_t first = start; first < end; first += kChunkRows, line += 4 * kTileBytes) {
+      const Block128 v = transformed_input(x + first, count - first, suh + first);
+      for (int i = 0; i < 4; ++i) {
+        const __m512i a = rounded_bf16(v.at[2 * i]), b = rounded_bf16(v.at[2 * i + 1]);
+        _mm512_store_si512(line + i * kTileBytes, _mm512_permutex2var_epi16(a, _mm512_load_si512(kUpperPairs.word), b));
+      }
     }
   }
   if (row == rows - 1) clear_rest(writer, kBf16Shape, in_features);

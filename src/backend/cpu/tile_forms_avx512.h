@@ -71,7 +71,7 @@ extern const ActivationForm kBytes16Form;  ///< int16 as a low and a high line
 inline constexpr TileShape kSplit16Shape{32, 2, 0};
 extern const ActivationForm kSplit16Form;
 
-/// bfloat16 row pairs of two bands; no scale.
+/// bfloat16 row pairs of two bands; no scale, the transform not normalised.
 inline constexpr TileShape kBf16Shape{32, 1, 1};
 extern const ActivationForm kBf16Form;
 
