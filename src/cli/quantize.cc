@@ -34,8 +34,8 @@ namespace {
 const std::map<std::string, Codebook> kCodebooks{
     {"3inst", Codebook::three_inst}, {"mcg", Codebook::mcg}, {"mul1", Codebook::mul1}};
 
-const std::map<std::string, Allocation> kAllocations{{"published", Allocation::published},
-                                                     {"balanced", Allocation::balanced}};
+const std::map<std::string, Allocation> kAllocations{
+    {"published", Allocation::published}, {"balanced", Allocation::balanced}, {"measured", Allocation::measured}};
 
 struct Arguments {
   ModelArguments model;  ///< its folder is the source
@@ -330,7 +330,8 @@ void add_quantize(CLI::App& app, Action& action) {
   command->add_flag("--hq", options.hq, "Two bits more for attention, delta net and shared experts, outside --bits");
   command
       ->add_option("--allocate", arguments->allocation,
-                   "How bits are spread: balanced (more for what every token passes, less for routed experts), or "
+                   "How bits are spread: balanced (more for what every token passes, less for routed experts), "
+                   "measured (by what each group of linears costs: takes three times as long), or "
                    "published (the same for all, spare bits by the rule of the format's own converter)")
       ->check(CLI::IsMember(kAllocations))
       ->capture_default_str();

@@ -12,13 +12,13 @@
 #include "base/error.h"
 #include "model/architectures.h"
 #include "quantize/files.h"
+#include "quantize/importance.h"
 #include "quantize/layer_calibration.h"
-#include "quantize/layer_runner.h"
+#include "quantize/linear_encoding.h"
 #include "quantize/linear_tasks.h"
 #include "quantize/mtp_linears.h"
 #include "quantize/output_folder.h"
 #include "quantize/work_folder.h"
-#include "trellis/decode.h"
 #include "trellis/tile_encoder.h"
 
 namespace pergola {
@@ -31,24 +31,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::int64_t padded(std::int64_t width) {
-  return (width + 127) / 128 * 128;
-}
-
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
   return XXH3_64bits_withSeed(text.data(), text.size(), seed);
-}
-
-/// A dense weight as floats in its padded widths.
-std::vector<float> padded_weight(const LinearView& view) {
-  const DenseView& dense = *view.dense();
-  const std::int64_t in = padded(view.in_features), out = padded(view.out_features);
-  std::vector<float> weight(static_cast<std::size_t>(in * out));
-  for (std::int64_t j = 0; j < view.out_features; ++j) {
-    for (std::int64_t i = 0; i < view.in_features; ++i)
-      weight[static_cast<std::size_t>(j * in + i)] = dense_element(dense, j * dense.columns + i);
-  }
-  return weight;
 }
 
 class Converter {
@@ -67,8 +51,8 @@ class Converter {
   QuantizeReport run(const std::filesystem::path& destination) {
     const Clock::time_point start = Clock::now();
     check(destination);
-    assign_bits();
     const WorkFolder work(options_.work.empty() ? beside(destination, ".work") : options_.work, job(), options_.resume);
+    assign_bits(work);
 
     HiddenStates states = embed_tokens(model_, calibration_.tokens, calibration_.length);
     for (std::size_t index = 0; index < model_.layers.size(); ++index) convert_layer(index, states, work);
@@ -104,6 +88,7 @@ class Converter {
     };
     width("--head-bits", options_.head_bits);
     width("--mtp-bits", options_.mtp_bits);
+    allocate_bits({}, 0, options_.bits, options_.hq);  // for its check
     if (calibration_.sequences() == 0) fail({.field = "--calibration"}, "the calibration text is shorter than one row");
     if (calibration_.length > backend_.max_rows())
       fail({.field = "--columns"}, "rows of {} tokens are longer than a step of {}", calibration_.length,
@@ -142,7 +127,6 @@ class Converter {
             {"codebook", std::string(name_of(options_.codebook))},
             {"hq", options_.hq},
             {"allocation", static_cast<int>(options_.allocation)},
-            {"importance", options_.importance},
             {"seed", options_.seed},
             {"shard_bytes", options_.shard_bytes},
             {"calibration", XXH3_64bits(tokens.data(), tokens.size())},
@@ -150,17 +134,17 @@ class Converter {
             {"encoder", kTileEncoderVersion}};
   }
 
-  void assign_bits() {
+  /// K for each group of linears, and how many weights there are.
+  void assign_bits(const WorkFolder& work) {
     std::vector<AllocationGroup> groups = allocation_groups(model_);
     const int layers = static_cast<int>(model_.layers.size());
     std::vector<int> bits = allocate_bits(groups, layers, options_.bits, options_.hq);
-    if (options_.allocation == Allocation::balanced) {
-      for (AllocationGroup& group : groups) {
-        const auto measured = options_.importance.find(group.name);
-        if (measured != options_.importance.end()) group.importance = measured->second;
-      }
-      bits = allocate_by_importance(groups, layers, total_bits(groups, bits));
+    if (options_.allocation == Allocation::measured) {
+      const std::map<std::string, double> measured = importance(work);
+      for (AllocationGroup& group : groups) group.importance = measured.at(group.name);
     }
+    if (options_.allocation != Allocation::published)
+      bits = allocate_by_importance(groups, layers, total_bits(groups, bits));
     for (std::size_t i = 0; i < groups.size(); ++i) group_bits_[groups[i].name] = bits[i];
     report_.bits = mean_bits(groups, bits);
     for (LayerBlueprint& layer : model_.layers) {
@@ -170,14 +154,23 @@ class Converter {
     if (options_.head_bits < 16) total_weights_ += padded(model_.head.out_features) * padded(model_.head.in_features);
   }
 
+  /// The measured importance of every group; kept in the work folder for a resumed run.
+  std::map<std::string, double> importance(const WorkFolder& work) {
+    static constexpr const char* kName = "importance";
+    const nlohmann::json kept = work.load_measurement(kName);
+    if (kept.is_object()) return kept;
+    std::map<std::string, double> measured;
+    for (const GroupCost& cost : measure_importance(model_, calibration_, options_, backend_, pool_, progress_))
+      measured[cost.group] = cost.importance();
+    work.save_measurement(kName, measured);
+    return measured;
+  }
+
   NamedLinear encode(const std::string& key, const LinearView& view, int bits, const Hessian* hessian) {
-    const std::vector<float> weight = padded_weight(view);
-    const LinearJob task{key,  padded(view.in_features), padded(view.out_features),    weight,
-                         bits, options_.codebook,        hash_text(key, options_.seed)};
     const Clock::time_point start = Clock::now();
-    NamedLinear made{key, quantizer_.encode(task, hessian)};
+    NamedLinear made{key, encode_linear(quantizer_, key, view, bits, options_, hessian)};
     report_.encode_seconds += seconds_since(start);
-    report_.encoded += std::ssize(weight);
+    report_.encoded += made.linear.in_features * made.linear.out_features;
     return made;
   }
 

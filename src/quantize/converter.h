@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@ namespace pergola {
 enum class Allocation : std::uint8_t {
   published,  ///< as the format's own converter does: the same K everywhere, spare bits by priority
   balanced,   ///< by importance: what every token passes gets more than routed experts
+  measured,   ///< by importance, measured for every group of linears
 };
 
 /// What a conversion is asked for.
@@ -28,7 +28,6 @@ struct QuantizeOptions {
   Codebook codebook = Codebook::mul1;
   bool hq = false;  ///< attention, delta net and shared experts get two bits more, outside `bits`
   Allocation allocation = Allocation::balanced;
-  std::map<std::string, double> importance;  ///< of allocation groups by name, where it was measured
   std::uint64_t seed = 0;
   std::uint64_t shard_bytes = std::uint64_t{8192} << 20;
   std::filesystem::path work;  ///< restartable state; empty: the destination's name with ".work"

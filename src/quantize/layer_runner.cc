@@ -1,9 +1,11 @@
 #include "quantize/layer_runner.h"
 
+#include <array>
 #include <cassert>
 #include <functional>
 #include <numeric>
 
+#include "base/half.h"
 #include "model/layer.h"
 #include "trellis/decode.h"
 
@@ -103,6 +105,33 @@ void run_final_norm(Backend& backend, const NormBlueprint& norm, HiddenStates& s
     backend.download(rows.data(), y);
     visit(rows);
   }
+}
+
+std::vector<float> run_head(Backend& backend, const ModelBlueprint& model, HiddenStates& states) {
+  const LinearView& head = model.head;
+  const auto group = backend.bind_linears(std::array{head});
+  const std::int64_t rows = states.length, width = states.width, vocabulary = head.out_features;
+  const auto in = backend.allocate(static_cast<std::size_t>(rows * width) * sizeof(float), "calibration"),
+             out = backend.allocate(static_cast<std::size_t>(rows * vocabulary) * sizeof(float), "logits");
+  const DType type = backend.activation_type();
+  const Tensor x{in.get(), 0, type, rows, width, width}, y{out.get(), 0, DType::f32, rows, vocabulary, vocabulary};
+  std::vector<float> logits(static_cast<std::size_t>(states.sequences * rows * vocabulary));
+  std::vector<Half> halves;
+  float* to = logits.data();
+  run_final_norm(backend, model.final_norm, states, [&](std::span<const float> normed) {
+    if (type == DType::f32) {
+      backend.upload(x, normed.data());
+    } else {
+      halves.clear();
+      for (float value : normed) halves.push_back(to_half(value));
+      backend.upload(x, halves.data());
+    }
+    backend.linear(*group, x, std::array{y});
+    if (model.logit_cap > 0) backend.soft_cap(y, model.logit_cap);
+    backend.download(to, y);
+    to += rows * vocabulary;
+  });
+  return logits;
 }
 
 }  // namespace pergola

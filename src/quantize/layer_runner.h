@@ -32,4 +32,7 @@ void run_layer(Backend& backend, const LayerBlueprint& layer, HiddenStates& stat
 void run_final_norm(Backend& backend, const NormBlueprint& norm, HiddenStates& states,
                     const std::function<void(std::span<const float> rows)>& visit);
 
+/// Logits of every row: [sequences * length, vocabulary] on the host.
+std::vector<float> run_head(Backend& backend, const ModelBlueprint& model, HiddenStates& states);
+
 }  // namespace pergola

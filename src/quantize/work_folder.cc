@@ -14,10 +14,14 @@ namespace pergola {
 
 namespace {
 
+std::string hash_of(const nlohmann::json& facts) {
+  const std::string text = facts.dump();
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
 std::string hash_of(const MappedFile& data, const nlohmann::json& linears) {
-  const std::string facts = linears.dump();
   const XXH128_hash_t hash = XXH3_128bits(data.bytes().data(), data.bytes().size());
-  return fmt::format("{:016x}{:016x}{:016x}", hash.high64, hash.low64, XXH3_64bits(facts.data(), facts.size()));
+  return fmt::format("{:016x}{:016x}{}", hash.high64, hash.low64, hash_of(linears));
 }
 
 nlohmann::json to_json(const std::string& key, const QuantizedLinear& linear) {
@@ -102,6 +106,18 @@ FinishedPart WorkFolder::save(const std::string& part, const std::vector<NamedLi
   const nlohmann::json stored{{"hash", hash_of(MappedFile(data_file), facts)}, {"linears", facts}};
   write_atomically(folder_ / (part + ".json"), stored.dump(1));
   return {data_file, std::move(kept)};
+}
+
+nlohmann::json WorkFolder::load_measurement(const std::string& name) const {
+  const std::filesystem::path file = folder_ / (name + ".json");
+  if (!std::filesystem::exists(file)) return nullptr;
+  const nlohmann::json stored = nlohmann::json::parse(read_text(file), nullptr, false);
+  if (!stored.is_object() || !stored.contains("hash") || !stored.contains("values")) return nullptr;
+  return stored["hash"] == hash_of(stored["values"]) ? stored["values"] : nlohmann::json();
+}
+
+void WorkFolder::save_measurement(const std::string& name, const nlohmann::json& values) const {
+  write_atomically(folder_ / (name + ".json"), nlohmann::json{{"hash", hash_of(values)}, {"values", values}}.dump(1));
 }
 
 }  // namespace pergola

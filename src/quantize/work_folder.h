@@ -64,6 +64,10 @@ class WorkFolder {
   /// Stores a part and gives it back as `load` would.
   FinishedPart save(const std::string& part, const std::vector<NamedLinear>& linears) const;
 
+  /// What was measured before the first part, under a name of its own; null if it has to be measured.
+  nlohmann::json load_measurement(const std::string& name) const;
+  void save_measurement(const std::string& name, const nlohmann::json& values) const;
+
  private:
   std::filesystem::path folder_;
 };

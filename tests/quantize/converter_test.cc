@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <stdexcept>
@@ -17,6 +18,7 @@
 #include "base/mapped_file.h"
 #include "format/safetensors_writer.h"
 #include "model/architectures.h"
+#include "quantize/allocation.h"
 #include "quantize/linear_tasks.h"
 #include "support/checkpoint_writer.h"
 #include "support/tiny_conversion.h"
@@ -140,6 +142,45 @@ TEST(Converter, BalancedBitsStayWithinTheBudgetAndSmallShardsHaveAnIndex) {
   EXPECT_EQ(index.at("weight_map").size(), made.entries().size());
   for (const TensorEntry& entry : made.entries())
     EXPECT_EQ(index.at("weight_map").at(entry.name), made.tensors().path_of(entry).filename().string());
+}
+
+TEST(Converter, SlowMeasuredBitsFollowTheMeasurementThatTheWorkFolderKeeps) {
+  const Source source;
+  QuantizeOptions options;
+  options.bits = 3;
+  options.allocation = Allocation::measured;
+  options.keep_work = true;
+  const QuantizeReport report = convert(*source.checkpoint, source / "made", options);
+  EXPECT_LE(report.bits, 3);
+
+  const auto kept = nlohmann::json::parse(contents(source / "made.work").at("importance.json")).at("values");
+  ModelBlueprint model = read_blueprint(*source.checkpoint);
+  const int layers = static_cast<int>(model.layers.size());
+  std::vector<AllocationGroup> groups = allocation_groups(model);
+  for (AllocationGroup& group : groups) group.importance = kept.at(group.name);
+  const std::int64_t budget = total_bits(groups, allocate_bits(groups, layers, 3, false));
+  const std::vector<int> bits = allocate_by_importance(groups, layers, budget);
+  std::map<std::string, int> wanted;
+  for (std::size_t i = 0; i < groups.size(); ++i) wanted[groups[i].name] = bits[i];
+  std::size_t next = 0;
+  for (LayerBlueprint& layer : model.layers) {
+    for (const LinearTask& task : linear_tasks(layer)) {
+      EXPECT_EQ(report.linears[next].key, task.key);
+      EXPECT_EQ(report.linears[next++].bits, wanted.at(task.group)) << task.key;
+    }
+  }
+
+  options.resume = true;
+  bool measured = false;
+  convert(
+      *source.checkpoint, source / "again",
+      [&] {
+        options.work = source / "made.work";
+        return options;
+      }(),
+      2, [&](std::string_view phase, auto, auto) { measured |= phase == "measuring"; });
+  EXPECT_FALSE(measured);
+  EXPECT_EQ(contents(source / "again"), contents(source / "made"));
 }
 
 TEST(Converter, SameBytesOnAnyNumberOfThreads) {
