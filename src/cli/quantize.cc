@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "backend/tile_encoders.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -275,6 +276,7 @@ int act(const Arguments& arguments) {
   engine.device.max_rows = arguments.columns;
   engine.device.precision = Precision::exact;
   const auto backend = open_backend(engine.backend, engine.device);
+  const auto tiles = open_tile_encoder(engine.backend);
   ThreadPool pool(engine.device.threads > 0 ? engine.device.threads : ThreadPool::available_processors());
   const Texts texts = read_texts(arguments);
   const std::int64_t vocabulary = read_blueprint(source).vocab_size;
@@ -290,7 +292,8 @@ int act(const Arguments& arguments) {
   for (double bits : arguments.bits) {
     options.bits = bits;
     Result result{folder_of(arguments, bits), {}, {}};
-    result.report = quantize_model(source, result.folder, calibration, options, *backend, pool, show_progress());
+    result.report =
+        quantize_model(source, result.folder, calibration, options, *backend, pool, show_progress(), tiles.get());
     if (evaluator) result.evaluation = evaluator->evaluate(result.folder);
     if (!arguments.json) print_result(result, evaluator.get());
     results.push_back(std::move(result));

@@ -38,7 +38,7 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {
 class Converter {
  public:
   Converter(const Checkpoint& source, const CalibrationTokens& calibration, const QuantizeOptions& options,
-            Backend& backend, ThreadPool& pool, const Progress& progress)
+            Backend& backend, ThreadPool& pool, const Progress& progress, TileBatchEncoder* tiles)
       : source_(source),
         calibration_(calibration),
         options_(options),
@@ -46,7 +46,8 @@ class Converter {
         pool_(pool),
         progress_(progress),
         model_(read_blueprint(source)),
-        quantizer_(pool) {}
+        tiles_(tiles),
+        quantizer_(pool, tiles) {}
 
   QuantizeReport run(const std::filesystem::path& destination) {
     const Clock::time_point start = Clock::now();
@@ -131,6 +132,7 @@ class Converter {
             {"shard_bytes", options_.shard_bytes},
             {"calibration", XXH3_64bits(tokens.data(), tokens.size())},
             {"length", calibration_.length},
+            {"device", tiles_ != nullptr},
             {"encoder", kTileEncoderVersion}};
   }
 
@@ -160,7 +162,7 @@ class Converter {
     const nlohmann::json kept = work.load_measurement(kName);
     if (kept.is_object()) return kept;
     std::map<std::string, double> measured;
-    for (const GroupCost& cost : measure_importance(model_, calibration_, options_, backend_, pool_, progress_))
+    for (const GroupCost& cost : measure_importance(model_, calibration_, options_, backend_, pool_, progress_, tiles_))
       measured[cost.group] = cost.importance();
     work.save_measurement(kName, measured);
     return measured;
@@ -256,6 +258,7 @@ class Converter {
   ThreadPool& pool_;
   const Progress& progress_;
   ModelBlueprint model_;
+  TileBatchEncoder* tiles_;
   LinearQuantizer quantizer_;
   QuantizeReport report_;
   std::vector<FinishedPart> parts_;
@@ -268,8 +271,8 @@ class Converter {
 
 QuantizeReport quantize_model(const Checkpoint& source, const std::filesystem::path& destination,
                               const CalibrationTokens& calibration, const QuantizeOptions& options, Backend& backend,
-                              ThreadPool& pool, const Progress& progress) {
-  return Converter(source, calibration, options, backend, pool, progress).run(destination);
+                              ThreadPool& pool, const Progress& progress, TileBatchEncoder* tiles) {
+  return Converter(source, calibration, options, backend, pool, progress, tiles).run(destination);
 }
 
 }  // namespace pergola

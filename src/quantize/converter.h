@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "format/checkpoint.h"
 #include "trellis/codebook.h"
+#include "trellis/tile_batch_encoder.h"
 
 namespace pergola {
 
@@ -64,12 +65,13 @@ struct QuantizeReport {
 /// Writes an EXL3 folder made from the dense model `source`: layer by layer, each calibrated on the outputs of the
 /// encoded layers before it. `destination` must not exist or be empty; it appears whole at the end. With the same
 /// options, source and calibration the bytes are the same however often the run was interrupted and resumed, and on any
-/// number of threads. The source is only read.
+/// number of threads. The source is only read. `tiles` searches tiles on a device (LinearQuantizer); a conversion is
+/// resumed with the same kind of encoder.
 ///
 /// Throws Error for a source that is not complete or already EXL3, weights that are not finite, bits out of range, too
 /// little calibration, a destination that cannot be written.
 QuantizeReport quantize_model(const Checkpoint& source, const std::filesystem::path& destination,
                               const CalibrationTokens& calibration, const QuantizeOptions& options, Backend& backend,
-                              ThreadPool& pool, const Progress& progress);
+                              ThreadPool& pool, const Progress& progress, TileBatchEncoder* tiles = nullptr);
 
 }  // namespace pergola

@@ -37,14 +37,14 @@ double divergence(std::span<const float> p, std::span<const float> q) {
 class Meter {
  public:
   Meter(ModelBlueprint model, const CalibrationTokens& calibration, const QuantizeOptions& options, Backend& backend,
-        ThreadPool& pool, const Progress& progress)
+        ThreadPool& pool, const Progress& progress, TileBatchEncoder* tiles)
       : model_(std::move(model)),
         calibration_(calibration),
         options_(options),
         backend_(backend),
         pool_(pool),
         progress_(progress),
-        quantizer_(pool),
+        quantizer_(pool, tiles),
         bits_(std::clamp(static_cast<int>(options.bits), kMinBits, kMaxBits - 1)) {}
 
   std::vector<GroupCost> run() {
@@ -156,8 +156,8 @@ double GroupCost::importance() const {
 
 std::vector<GroupCost> measure_importance(ModelBlueprint model, const CalibrationTokens& calibration,
                                           const QuantizeOptions& options, Backend& backend, ThreadPool& pool,
-                                          const Progress& progress) {
-  return Meter(std::move(model), calibration, options, backend, pool, progress).run();
+                                          const Progress& progress, TileBatchEncoder* tiles) {
+  return Meter(std::move(model), calibration, options, backend, pool, progress, tiles).run();
 }
 
 }  // namespace pergola

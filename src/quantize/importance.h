@@ -27,6 +27,6 @@ struct GroupCost {
 /// group, two runs of the layers from its own on.
 std::vector<GroupCost> measure_importance(ModelBlueprint model, const CalibrationTokens& calibration,
                                           const QuantizeOptions& options, Backend& backend, ThreadPool& pool,
-                                          const Progress& progress);
+                                          const Progress& progress, TileBatchEncoder* tiles = nullptr);
 
 }  // namespace pergola

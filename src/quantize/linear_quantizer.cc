@@ -156,6 +156,87 @@ struct Errors {
   double plain_power = 0;
 };
 
+/// Block LDLQ of kStrip columns, from the last 16 inputs to the first: each block's target is its weights plus what the
+/// errors of the blocks after it can still be made good for.
+class Strip {
+ public:
+  static constexpr std::size_t kWeights = 2 * kTileWeights;  ///< of a row block: two tiles
+
+  /// `ldl` may be null. Writes the tiles to `trellis`, which other strips share.
+  Strip(const Grid& weight, const BlockLdl* ldl, std::int64_t first_column, Codebook codebook, int bits,
+        std::vector<std::byte>& trellis)
+      : weight_(weight),
+        ldl_(ldl),
+        first_column_(first_column),
+        table_(codebook_table(codebook)),
+        bits_(bits),
+        trellis_(trellis) {}
+
+  /// The targets of the row block at `row`, in stream order.
+  void prepare(std::int64_t row, std::span<float, kWeights> tiles) {
+    const std::int64_t k = weight_.rows, after = row + kTileSide;
+    if (error_.empty()) {
+      error_.resize(static_cast<std::size_t>(k * kStrip));
+      if (ldl_ != nullptr) original_.resize(error_.size());
+    }
+    for (int i = 0; i < kTileSide; ++i)
+      std::copy_n(weight_.row(row + i) + first_column_, kStrip, target_.data() + i * kStrip);
+    if (ldl_ != nullptr) {
+      static const ProductKernel product = product_kernel();
+      std::copy_n(target_.data(), target_.size(), original_.data() + row * kStrip);
+      power_ = target_;
+      const float* lower = ldl_->lower.data() + after * k + row;
+      product(lower, k, error_.data() + after * kStrip, kStrip, target_.data(), kStrip, kTileSide, kStrip, k - after);
+      product(lower, k, original_.data() + after * kStrip, kStrip, power_.data(), kStrip, kTileSide, kStrip, k - after);
+    }
+    for (int i = 0; i < 2 * kTileWeights; ++i) {
+      const int t = i % kTileWeights;
+      tiles[static_cast<std::size_t>(i)] =
+          target_[static_cast<std::size_t>(tile_row(t) * kStrip + tile_column(t) + i / kTileWeights * kTileSide)];
+    }
+  }
+
+  /// Takes the states that were found for what prepare() gave.
+  void accept(std::int64_t row, std::span<const std::uint16_t, kWeights> states) {
+    for (int half = 0; half < 2; ++half) {
+      const std::span<const std::uint16_t, kTileWeights> part(states.data() + half * kTileWeights, kTileWeights);
+      const std::int64_t tile = row / kTileSide * (weight_.columns / kTileSide) + first_column_ / kTileSide + half;
+      pack_tile(part, bits_, trellis_.data() + tile * tile_bytes(bits_));
+      for (int t = 0; t < kTileWeights; ++t) {
+        const int i = tile_row(t), j = tile_column(t) + half * kTileSide;
+        const float value = table_[part[static_cast<std::size_t>(t)]], wanted = weight_.row(row + i)[first_column_ + j];
+        error_[static_cast<std::size_t>((row + i) * kStrip + j)] = wanted - value;
+        target_[static_cast<std::size_t>(i * kStrip + j)] -= value;
+        sum_.plain += (double{wanted} - double{value}) * (double{wanted} - double{value});
+        sum_.plain_power += double{wanted} * double{wanted};
+      }
+    }
+    if (ldl_ == nullptr) return;
+    const float* root = ldl_->root.data() + row * kTileSide;
+    sum_.proxy += block_power(root, target_.data(), kStrip, kStrip);
+    sum_.proxy_power += block_power(root, power_.data(), kStrip, kStrip);
+  }
+
+  const Errors& errors() const { return sum_; }
+  /// Gives the memory of a finished strip back.
+  void forget() {
+    error_ = {};
+    original_ = {};
+  }
+
+ private:
+  const Grid& weight_;
+  const BlockLdl* ldl_;
+  std::int64_t first_column_;
+  std::span<const float, 65536> table_;
+  int bits_;
+  std::vector<std::byte>& trellis_;
+  std::vector<float> error_;     ///< [rows, kStrip]
+  std::vector<float> original_;  ///< [rows, kStrip], with `ldl` only
+  std::array<float, kTileSide * kStrip> target_{}, power_{};
+  Errors sum_;
+};
+
 }  // namespace
 
 TrellisView QuantizedLinear::view() const {
@@ -165,6 +246,7 @@ TrellisView QuantizedLinear::view() const {
 
 struct LinearQuantizer::State {
   ThreadPool& pool;
+  TileBatchEncoder* device;  ///< may be null
   /// encoders[member] by (codebook, bits): made when first needed.
   std::vector<std::map<std::pair<Codebook, int>, std::unique_ptr<TileEncoder>>> encoders;
 
@@ -176,29 +258,33 @@ struct LinearQuantizer::State {
 
   double search_scale(const Grid& weight, Codebook codebook, int bits);
   double sample_error(std::span<const float> tiles, double scale, Codebook codebook, int bits);
-  Errors encode_strip(const Grid& weight, const BlockLdl* ldl, std::int64_t first_column, int member,
-                      QuantizedLinear& out);
+  void encode_tiles(int member, Codebook codebook, int bits, std::span<const float> targets,
+                    std::span<std::uint16_t> states);
+  void encode_strips(std::span<Strip> strips, std::int64_t rows, const QuantizedLinear& out);
 };
 
 /// Mean square error of sampled tiles when they are scaled by `scale`, encoded, and scaled back.
 double LinearQuantizer::State::sample_error(std::span<const float> tiles, double scale, Codebook codebook, int bits) {
-  const std::int64_t pairs = std::ssize(tiles) / (2 * kTileWeights);
+  std::vector<float> scaled;
+  for (float value : tiles) scaled.push_back(value * static_cast<float>(scale));
+  std::vector<std::uint16_t> states(tiles.size());
+  if (device != nullptr) {
+    device->encode(codebook, bits, scaled, states);
+  } else {
+    constexpr std::size_t kPair = 2 * kTileWeights;
+    pool.parallel_for(std::ssize(tiles) / (2 * kTileWeights), [&](std::int64_t pair, int member) {
+      const std::size_t first = static_cast<std::size_t>(pair) * kPair;
+      encode_tiles(member, codebook, bits, std::span(scaled).subspan(first, kPair),
+                   std::span(states).subspan(first, kPair));
+    });
+  }
   const std::span<const float, 65536> table = codebook_table(codebook);
-  std::vector<double> errors(static_cast<std::size_t>(pairs));
-  pool.parallel_for(pairs, [&](std::int64_t pair, int member) {
-    std::array<float, 2 * kTileWeights> scaled;
-    std::array<std::uint16_t, 2 * kTileWeights> states;
-    const auto part = tiles.subspan(static_cast<std::size_t>(pair) * scaled.size(), scaled.size());
-    for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] = part[i] * static_cast<float>(scale);
-    encoder(member, codebook, bits).encode(scaled, states);
-    double sum = 0;
-    for (std::size_t i = 0; i < scaled.size(); ++i) {
-      const double error = double{table[states[i]]} / scale - double{part[i]};
-      sum += error * error;
-    }
-    errors[static_cast<std::size_t>(pair)] = sum;
-  });
-  return std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(pairs * 2 * kTileWeights);
+  double sum = 0;
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const double error = double{table[states[i]]} / scale - double{tiles[i]};
+    sum += error * error;
+  }
+  return sum / static_cast<double>(tiles.size());
 }
 
 /// The best factor between regularised weights and the codebook: three samples around the Gaussian one, then the vertex
@@ -226,60 +312,42 @@ double LinearQuantizer::State::search_scale(const Grid& weight, Codebook codeboo
   return start * (1 + kStep * shift);
 }
 
-/// Block LDLQ of kStrip columns, from the last 16 inputs to the first: each block's target is its weights plus what the
-/// errors of the blocks after it can still be made good for. Columns do not depend on each other.
-Errors LinearQuantizer::State::encode_strip(const Grid& weight, const BlockLdl* ldl, std::int64_t first_column,
-                                            int member, QuantizedLinear& out) {
-  const std::int64_t k = weight.rows, n = weight.columns;
-  const std::span<const float, 65536> table = codebook_table(out.codebook);
-  const ProductKernel product = product_kernel();
-  TileEncoder& tile_encoder = encoder(member, out.codebook, out.bits);
-  std::vector<float> error(static_cast<std::size_t>(k * kStrip)),
-      original(ldl != nullptr ? static_cast<std::size_t>(k * kStrip) : 0);
-  std::array<float, kTileSide * kStrip> target, power;
-  std::array<float, 2 * kTileWeights> tiles;
-  std::array<std::uint16_t, 2 * kTileWeights> states;
-  Errors sum;
-  for (std::int64_t row = k - kTileSide; row >= 0; row -= kTileSide) {
-    const std::int64_t after = row + kTileSide;
-    for (int i = 0; i < kTileSide; ++i)
-      std::copy_n(weight.row(row + i) + first_column, kStrip, target.data() + i * kStrip);
-    if (ldl != nullptr) {
-      std::copy_n(target.data(), target.size(), original.data() + row * kStrip);
-      power = target;
-      const float* lower = ldl->lower.data() + after * k + row;
-      product(lower, k, error.data() + after * kStrip, kStrip, target.data(), kStrip, kTileSide, kStrip, k - after);
-      product(lower, k, original.data() + after * kStrip, kStrip, power.data(), kStrip, kTileSide, kStrip, k - after);
-    }
-    for (int i = 0; i < 2 * kTileWeights; ++i) {
-      const int t = i % kTileWeights;
-      tiles[static_cast<std::size_t>(i)] =
-          target[static_cast<std::size_t>(tile_row(t) * kStrip + tile_column(t) + i / kTileWeights * kTileSide)];
-    }
-    tile_encoder.encode(tiles, states);
-    for (int half = 0; half < 2; ++half) {
-      const std::span<const std::uint16_t, kTileWeights> part(states.data() + half * kTileWeights, kTileWeights);
-      const std::int64_t tile = row / kTileSide * (n / kTileSide) + first_column / kTileSide + half;
-      pack_tile(part, out.bits, out.trellis.data() + tile * tile_bytes(out.bits));
-      for (int t = 0; t < kTileWeights; ++t) {
-        const int i = tile_row(t), j = tile_column(t) + half * kTileSide;
-        const float value = table[part[static_cast<std::size_t>(t)]], wanted = weight.row(row + i)[first_column + j];
-        error[static_cast<std::size_t>((row + i) * kStrip + j)] = wanted - value;
-        target[static_cast<std::size_t>(i * kStrip + j)] -= value;
-        sum.plain += (double{wanted} - double{value}) * (double{wanted} - double{value});
-        sum.plain_power += double{wanted} * double{wanted};
-      }
-    }
-    if (ldl != nullptr) {
-      const float* root = ldl->root.data() + row * kTileSide;
-      sum.proxy += block_power(root, target.data(), kStrip, kStrip);
-      sum.proxy_power += block_power(root, power.data(), kStrip, kStrip);
-    }
-  }
-  return sum;
+void LinearQuantizer::State::encode_tiles(int member, Codebook codebook, int bits, std::span<const float> targets,
+                                          std::span<std::uint16_t> states) {
+  encoder(member, codebook, bits).encode(targets, states);
 }
 
-LinearQuantizer::LinearQuantizer(ThreadPool& pool) : state_(new State{pool, {}}) {
+/// Every strip goes from its last row block to its first; strips do not depend on each other. With a device encoder all
+/// strips take a row block at the same time, so that the device gets their tiles at once.
+void LinearQuantizer::State::encode_strips(std::span<Strip> strips, std::int64_t rows, const QuantizedLinear& out) {
+  const auto count = static_cast<std::int64_t>(strips.size());
+  if (device == nullptr) {
+    return pool.parallel_for(count, [&](std::int64_t s, int member) {
+      std::array<float, Strip::kWeights> tiles;
+      std::array<std::uint16_t, Strip::kWeights> states;
+      for (std::int64_t row = rows - kTileSide; row >= 0; row -= kTileSide) {
+        strips[static_cast<std::size_t>(s)].prepare(row, tiles);
+        encode_tiles(member, out.codebook, out.bits, tiles, states);
+        strips[static_cast<std::size_t>(s)].accept(row, states);
+      }
+      strips[static_cast<std::size_t>(s)].forget();
+    });
+  }
+  std::vector<float> tiles(strips.size() * Strip::kWeights);
+  std::vector<std::uint16_t> states(tiles.size());
+  const auto part = [](auto& all, std::int64_t s) {
+    return std::span(all).subspan(static_cast<std::size_t>(s) * Strip::kWeights).template first<Strip::kWeights>();
+  };
+  for (std::int64_t row = rows - kTileSide; row >= 0; row -= kTileSide) {
+    pool.parallel_for(count,
+                      [&](std::int64_t s, int) { strips[static_cast<std::size_t>(s)].prepare(row, part(tiles, s)); });
+    device->encode(out.codebook, out.bits, tiles, states);
+    pool.parallel_for(count,
+                      [&](std::int64_t s, int) { strips[static_cast<std::size_t>(s)].accept(row, part(states, s)); });
+  }
+}
+
+LinearQuantizer::LinearQuantizer(ThreadPool& pool, TileBatchEncoder* device) : state_(new State{pool, device, {}}) {
   state_->encoders.resize(static_cast<std::size_t>(pool.size()));
 }
 
@@ -310,18 +378,16 @@ QuantizedLinear LinearQuantizer::encode(const LinearJob& job, const Hessian* hes
   const bool calibrated = hessian != nullptr && hessian->usable();
   if (calibrated) ldl = factor(rotated_hessian(*hessian, scales), job.in_features, kDamping);
 
-  const std::int64_t strips = job.out_features / kStrip;
-  std::vector<Errors> errors(static_cast<std::size_t>(strips));
-  state_->pool.parallel_for(strips, [&](std::int64_t strip, int member) {
-    errors[static_cast<std::size_t>(strip)] =
-        state_->encode_strip(weight, calibrated ? &ldl : nullptr, strip * kStrip, member, out);
-  });
+  std::vector<Strip> strips;
+  for (std::int64_t column = 0; column < job.out_features; column += kStrip)
+    strips.emplace_back(weight, calibrated ? &ldl : nullptr, column, job.codebook, job.bits, out.trellis);
+  state_->encode_strips(strips, job.in_features, out);
   Errors sum;
-  for (const Errors& part : errors) {
-    sum.proxy += part.proxy;
-    sum.proxy_power += part.proxy_power;
-    sum.plain += part.plain;
-    sum.plain_power += part.plain_power;
+  for (const Strip& strip : strips) {
+    sum.proxy += strip.errors().proxy;
+    sum.proxy_power += strip.errors().proxy_power;
+    sum.plain += strip.errors().plain;
+    sum.plain_power += strip.errors().plain_power;
   }
   out.weight_error = sum.plain_power > 0 ? sum.plain / sum.plain_power : 0;
   out.proxy_error = !calibrated ? out.weight_error : sum.proxy_power > 0 ? sum.proxy / sum.proxy_power : 0;

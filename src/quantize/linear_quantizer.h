@@ -11,6 +11,7 @@
 #include "quantize/hessian.h"
 #include "trellis/codebook.h"
 #include "trellis/linear_view.h"
+#include "trellis/tile_batch_encoder.h"
 
 namespace pergola {
 
@@ -44,10 +45,11 @@ struct QuantizedLinear {
 
 /// Encodes linears: signs and scales, the search for the scale, block LDLQ, the tile encoder (docs/exl3.md, "How
 /// weights are encoded"). Keeps an encoder a thread and width. Results depend on the job, the Hessian and the
-/// processor's instruction set, not on the number of threads.
+/// processor's instruction set or the device, not on the number of threads.
 class LinearQuantizer {
  public:
-  explicit LinearQuantizer(ThreadPool& pool);
+  /// `device` may be null; otherwise it searches the tiles, all columns of a linear at a time, in place of the threads.
+  explicit LinearQuantizer(ThreadPool& pool, TileBatchEncoder* device = nullptr);
   ~LinearQuantizer();
   LinearQuantizer(const LinearQuantizer&) = delete;
   LinearQuantizer& operator=(const LinearQuantizer&) = delete;

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "base/error.h"
 #include "trellis/decode.h"
+#include "trellis/tile_encoder.h"
 
 namespace pergola {
 namespace {
@@ -99,6 +101,30 @@ TEST(LinearQuantizer, ThreadsDoNotChangeTheBytes) {
     if (first.empty()) first = q.trellis;
     EXPECT_EQ(q.trellis, first) << threads;
   }
+}
+
+/// What a device does, on the processor.
+class BatchOnProcessor : public TileBatchEncoder {
+ public:
+  void encode(Codebook codebook, int bits, std::span<const float> targets, std::span<std::uint16_t> states) override {
+    TileEncoder(codebook, bits, std::min(cpu_features().best, Isa::avx512)).encode(targets, states);
+    most = std::max(most, targets.size() / kTileWeights);
+  }
+  std::size_t most = 0;
+};
+
+TEST(LinearQuantizer, ADeviceGetsAllColumnsAtOnceAndTheResultIsTheSame) {
+  const std::vector<float> weight = gaussian(128 * 256, 9), x = correlated_inputs(300, 128, 4);
+  ThreadPool pool(2);
+  Hessian hessian(128);
+  hessian.add(x, 300, pool);
+  BatchOnProcessor device;
+  const LinearJob job{"test", 128, 256, weight, 3, Codebook::mcg, 3};
+  const QuantizedLinear own = LinearQuantizer(pool).encode(job, &hessian),
+                        batched = LinearQuantizer(pool, &device).encode(job, &hessian);
+  EXPECT_EQ(device.most, 256 / kTileSide);
+  EXPECT_EQ(own.trellis, batched.trellis);
+  EXPECT_DOUBLE_EQ(own.proxy_error, batched.proxy_error);
 }
 
 TEST(LinearQuantizer, ZeroChannelsStayExactlyZero) {
