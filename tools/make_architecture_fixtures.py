@@ -60,9 +60,10 @@ FIXTURES = {
                                          norm_topk_prob=True, mlp_only_layers=[1], num_hidden_layers=3)),
     "mixtral": ("MixtralConfig", dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=56)),
     "qwen3-next": ("Qwen3NextConfig", dict(
-        num_hidden_layers=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=40,
-        shared_expert_intermediate_size=48, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
-        linear_value_head_dim=24, head_dim=32, norm_topk_prob=True)),
+        layer_types=["linear_attention", "full_attention"], num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=40, shared_expert_intermediate_size=48, linear_num_key_heads=2, linear_num_value_heads=4,
+        linear_key_head_dim=128, linear_value_head_dim=64,  # parts of whole blocks of 128, as EXL3 needs them
+        head_dim=32, norm_topk_prob=True)),
     "gemma2": ("Gemma2Config", dict(num_hidden_layers=3, sliding_window=10, query_pre_attn_scalar=20,
                                     attn_logit_softcapping=1.5, final_logit_softcapping=40.0,
                                     tie_word_embeddings=True)),
@@ -80,6 +81,10 @@ FIXTURES = {
     "gpt-oss": ("GptOssConfig", dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=56,
                                      num_hidden_layers=3, sliding_window=10,
                                      rope_parameters=yarn(truncate=False))),
+    # As published: experts in MXFP4, whose blocks want widths that 32 divides.
+    "gpt-oss-mxfp4": ("GptOssConfig", dict(hidden_size=96, num_local_experts=3, num_experts_per_tok=2,
+                                           intermediate_size=64, sliding_window=10,
+                                           rope_parameters=yarn(truncate=False))),
 }
 
 # The same at 8k tokens: windows that are passed many times, scaled positions far beyond the original context.
@@ -125,6 +130,30 @@ def randomise(model):
         tensor.data = value.to(torch.bfloat16).float().to(tensor.dtype)
 
 
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def to_mxfp4(weight):
+    """[experts, in, out] as (blocks [experts, out, in / 32, 16], scales [experts, out, in / 32], what they stand for)."""
+    groups = weight.transpose(1, 2).unflatten(2, (-1, 32))
+    exponent = torch.floor(torch.log2(groups.abs().amax(-1))) - 2
+    scaled = groups / torch.exp2(exponent)[..., None]
+    number = (scaled.abs()[..., None] - E2M1).abs().argmin(-1)
+    value = torch.sign(scaled) * E2M1[number] * torch.exp2(exponent)[..., None]
+    nibble = (number + 8 * (scaled < 0)).to(torch.uint8)
+    blocks = nibble[..., 0::2] | nibble[..., 1::2] << 4
+    return blocks, (exponent + 127).to(torch.uint8), value.flatten(2).transpose(1, 2).contiguous()
+
+
+def pack_experts(model):
+    """Rounds the experts to MXFP4; their packed tensors by name."""
+    packed = {}
+    for name, tensor in model.named_parameters():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            packed[name + "_blocks"], packed[name + "_scales"], tensor.data = to_mxfp4(tensor.data)
+    return packed
+
+
 def write(name, folder, tokens, keep):
     config_class, values, *model_class = FIXTURES[name]
     values = {key: value for key, value in {**BASE, **values}.items() if key != "head_dim" or value is not None}
@@ -134,6 +163,7 @@ def write(name, folder, tokens, keep):
     torch.manual_seed(1)
     model = getattr(transformers, class_name)(config).eval().float()
     randomise(model)
+    packed = pack_experts(model) if name.endswith("mxfp4") else {}
     if folder.exists():
         shutil.rmtree(folder)
     model.save_pretrained(folder)
@@ -141,10 +171,15 @@ def write(name, folder, tokens, keep):
     with torch.no_grad():
         logits = model(input_ids=ids, use_cache=False).logits[0, -keep:].float().contiguous()
     stored = load_file(folder / "model.safetensors")
-    save_file({key: value if "A_log" in key else value.to(torch.bfloat16) for key, value in stored.items()},
+    dense = {key: value if "A_log" in key else value.to(torch.bfloat16) for key, value in stored.items()
+             if key + "_blocks" not in packed}
+    save_file({**dense, **{key: value.contiguous() for key, value in packed.items()}},
               folder / "model.safetensors", metadata={"format": "pt"})
     save_file({"input_ids": ids[0].int(), "logits": logits}, folder / "expected.safetensors")
     written = json.loads((folder / "config.json").read_text())
+    if packed:
+        written["quantization_config"] = {"quant_method": "mxfp4"}
+        (folder / "config.json").write_text(json.dumps(written, indent=2) + "\n")
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name}: {written['architectures'][0]}, {size / 1024:.0f} KiB, logits up to {logits.abs().max():.2f}")
 

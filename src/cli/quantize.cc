@@ -94,7 +94,26 @@ struct Texts {
   std::vector<std::int32_t> held_out;
 };
 
+/// `--calibration random`: for models without a tokenizer.
+bool calibrates_at_random(const Arguments& arguments) {
+  return arguments.calibration == std::vector<std::string>{"random"};
+}
+
+/// Random tokens for the evaluation of a model that was calibrated so; one row each window.
+constexpr std::int64_t kRandomHeldOut = 512;
+
+Texts random_texts(const Arguments& arguments, std::int64_t vocabulary) {
+  if (!arguments.held_out.empty())
+    fail({.field = "--held-out"}, "with --calibration random the evaluation is on random tokens too; leave it out");
+  const std::uint64_t seed = arguments.options.seed + 1;
+  return {{}, random_calibration(arguments.evaluate_windows, kRandomHeldOut, vocabulary, seed).tokens};
+}
+
 Texts read_texts(const Arguments& arguments) {
+  if (!std::filesystem::exists(std::filesystem::path(arguments.model.folder) / "tokenizer.json")) {
+    fail({.file = arguments.model.folder},
+         "there is no tokenizer.json for the calibration text; add it, or calibrate with --calibration random");
+  }
   const Tokenizer tokenizer = Tokenizer::load(arguments.model.folder);
   Texts texts{tokenizer.encode(calibration_text(arguments.calibration), false), {}};
   if (arguments.evaluate_windows == 0) return texts;
@@ -278,10 +297,12 @@ int act(const Arguments& arguments) {
   const auto backend = open_backend(engine.backend, engine.device);
   const auto tiles = open_tile_encoder(engine.backend);
   ThreadPool pool(engine.device.threads > 0 ? engine.device.threads : ThreadPool::available_processors());
-  const Texts texts = read_texts(arguments);
   const std::int64_t vocabulary = read_blueprint(source).vocab_size;
+  const bool random = calibrates_at_random(arguments);
+  const Texts texts = random ? random_texts(arguments, vocabulary) : read_texts(arguments);
   const CalibrationTokens calibration =
-      make_calibration(texts.calibration, arguments.rows, arguments.columns, vocabulary, options.seed);
+      random ? random_calibration(arguments.rows, arguments.columns, vocabulary, options.seed)
+             : make_calibration(texts.calibration, arguments.rows, arguments.columns, vocabulary, options.seed);
   message("calibrating with {} rows of {} tokens", calibration.sequences(), calibration.length);
   if (calibration.sequences() < arguments.rows)
     message("note: the text has no more; name a longer one with --calibration");
@@ -339,8 +360,10 @@ void add_quantize(CLI::App& app, Action& action) {
       ->check(CLI::IsMember(kAllocations))
       ->capture_default_str();
   command
-      ->add_option("--calibration", arguments->calibration,
-                   "Text file or folder of text files; may be given several times (default: the built-in text)")
+      ->add_option(
+          "--calibration", arguments->calibration,
+          "Text file or folder of text files; may be given several times (default: the built-in text); 'random': "
+          "random tokens, for a model without a tokenizer")
       ->allow_extra_args(false);
   command->add_option("--rows", arguments->rows, "Calibration rows")
       ->check(CLI::Range(1, 1 << 20))

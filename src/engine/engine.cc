@@ -36,7 +36,8 @@ ModelInfo info_of(const ModelBlueprint& blueprint) {
           .vocab_size = blueprint.vocab_size,
           .hidden_size = blueprint.hidden_size,
           .layers = static_cast<std::int64_t>(blueprint.layers.size()),
-          .max_positions = blueprint.max_positions};
+          .max_positions = blueprint.max_positions,
+          .long_rope_left_out = blueprint.long_rope_left_out};
 }
 
 }  // namespace

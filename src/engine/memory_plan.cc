@@ -12,6 +12,11 @@ namespace {
 
 std::int64_t chosen_context(const ModelInfo& model, std::int64_t wanted) {
   const std::int64_t limit = model.max_positions;
+  if (wanted > limit && model.long_rope_left_out) {
+    fail({.field = "--context"},
+         "{} tokens are more than {}, beyond which this model's LongRoPE changes all positions; that is not supported",
+         wanted, limit);
+  }
   if (wanted > limit)
     fail({.field = "--context"}, "{} tokens are more than the model's own limit of {}", wanted, limit);
   return wanted > 0 ? wanted : std::min(kDefaultContext, limit);

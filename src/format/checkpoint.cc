@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "format/mxfp4.h"
 #include "format/trellis_tensors.h"
 #include "trellis/tile.h"
 
@@ -28,8 +29,9 @@ struct Checkpoint::Storage {
     const std::lock_guard lock(mutex);
     std::vector<std::byte>& bytes = parts[name];
     if (bytes.empty()) {
-      bytes.resize(size);
-      fill(bytes.data());
+      std::vector<std::byte> filled(size);
+      fill(filled.data());
+      bytes = std::move(filled);
     }
     return bytes;
   }
@@ -318,6 +320,21 @@ LinearView Checkpoint::select_outputs(const LinearView& linear, std::span<const 
   return view;
 }
 
+/// Elements first, first + step, ... of one expert's row of [experts, step * out].
+DenseView Checkpoint::expert_bias(std::string_view tensor, std::int64_t experts, std::int64_t expert,
+                                  std::int64_t first, std::int64_t step, std::int64_t out) const {
+  const DenseView all = dense(tensor, {experts, step * out});
+  const std::size_t size = size_of(all.dtype);
+  const auto bytes = storage_->part(fmt::format("{}[{}].{}", tensor, expert, first),
+                                    static_cast<std::size_t>(out) * size, [&](std::byte* to) {
+                                      for (std::int64_t o = 0; o < out; ++o, to += size) {
+                                        const auto from = static_cast<std::size_t>((expert * out + o) * step + first);
+                                        std::memcpy(to, all.bytes.data() + from * size, size);
+                                      }
+                                    });
+  return {all.dtype, 1, out, bytes};
+}
+
 LinearView Checkpoint::transposed_expert(std::string_view tensor, std::string_view bias, std::int64_t experts,
                                          std::int64_t expert, std::int64_t first_column, std::int64_t step,
                                          std::int64_t out, std::int64_t in) const {
@@ -337,14 +354,43 @@ LinearView Checkpoint::transposed_expert(std::string_view tensor, std::string_vi
                               for (std::int64_t i = 0; i < in; ++i, to += element) copy(fused, expert * in + i, o, to);
                             }
                           })};
-  if (!bias.empty()) {
-    const DenseView all = dense(bias, {experts, width});
-    const std::size_t size = size_of(all.dtype);
-    view.bias = DenseView{all.dtype, 1, out,
-                          storage_->part(name + ".bias", static_cast<std::size_t>(out) * size, [&](std::byte* to) {
-                            for (std::int64_t o = 0; o < out; ++o, to += size) copy(all, expert, o, to);
-                          })};
-  }
+  if (!bias.empty()) view.bias = expert_bias(bias, experts, expert, first_column, step, out);
+  return view;
+}
+
+LinearView Checkpoint::mxfp4_expert(std::string_view tensor, std::string_view bias, std::int64_t experts,
+                                    std::int64_t expert, std::int64_t first_row, std::int64_t step, std::int64_t out,
+                                    std::int64_t in) const {
+  const auto bytes_of = [&](const char* suffix, std::vector<std::int64_t> shape) {
+    const TensorEntry& entry = require(std::string(tensor) + suffix);
+    const Where where{.file = tensors_.path_of(entry).string(), .tensor = entry.name};
+    if (entry.dtype != DType::u8) fail(where, "expected U8, found {}", name_of(entry.dtype));
+    if (entry.shape != shape) fail(where, "expected shape {}, found {}", shape_text(shape), shape_text(entry.shape));
+    return entry.bytes;
+  };
+  if (in % kMxfp4Block != 0)
+    fail({.file = folder_.string(), .tensor = std::string(tensor)}, "{} inputs are no whole blocks of {}", in,
+         kMxfp4Block);
+  const std::int64_t rows = step * out, groups = in / kMxfp4Block;
+  const auto blocks = bytes_of("_blocks", {experts, rows, groups, kMxfp4Block / 2});
+  const auto scales = bytes_of("_scales", {experts, rows, groups});
+  const std::string name = fmt::format("{}[{}].{}", tensor, expert, first_row);
+  LinearView view{.name = name, .in_features = in, .out_features = out};
+  const auto decode = [&](std::byte* to) {
+    std::vector<BFloat16> row(static_cast<std::size_t>(in));
+    for (std::int64_t o = 0; o < out; ++o, to += row.size() * sizeof(BFloat16)) {
+      const auto at = static_cast<std::size_t>((expert * rows + first_row + o * step) * groups);
+      const auto count = static_cast<std::size_t>(groups);
+      constexpr std::size_t kBytes = kMxfp4Block / 2;
+      if (!decode_mxfp4(blocks.subspan(at * kBytes, count * kBytes), scales.subspan(at, count), row))
+        fail({.file = folder_.string(), .tensor = std::string(tensor) + "_scales"},
+             "a scale of expert {} is above 252: the weight is no finite number", expert);
+      std::memcpy(to, row.data(), row.size() * sizeof(BFloat16));
+    }
+  };
+  view.weight = DenseView{DType::bf16, out, in,
+                          storage_->part(name, static_cast<std::size_t>(out * in) * sizeof(BFloat16), decode)};
+  if (!bias.empty()) view.bias = expert_bias(bias, experts, expert, first_row, step, out);
   return view;
 }
 

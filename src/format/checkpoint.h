@@ -82,6 +82,13 @@ class Checkpoint {
                                std::int64_t expert, std::int64_t first_column, std::int64_t step, std::int64_t out,
                                std::int64_t in) const;
 
+  /// One expert of a fused MXFP4 tensor: `tensor`_blocks [experts, step * out, in / 32, 16] and `tensor`_scales without
+  /// the last dimension; output i is row first_row + i * step. With `bias` (may be empty) [experts, step * out]. Decoded
+  /// once into storage of this object as bfloat16, which is exact. Throws Error for a missing tensor, another shape or
+  /// element type, or a scale that is no number.
+  LinearView mxfp4_expert(std::string_view tensor, std::string_view bias, std::int64_t experts, std::int64_t expert,
+                          std::int64_t first_row, std::int64_t step, std::int64_t out, std::int64_t in) const;
+
   /// The key of the first trellis below `prefix` ("model.layers.0.mlp.experts" finds
   /// "model.layers.0.mlp.experts.0.down_proj"); empty if none.
   std::string_view trellis_below(std::string_view prefix) const;
@@ -94,6 +101,8 @@ class Checkpoint {
  private:
   struct Storage;
 
+  DenseView expert_bias(std::string_view tensor, std::int64_t experts, std::int64_t expert, std::int64_t first,
+                        std::int64_t step, std::int64_t out) const;
   DenseView dense_linear(std::string_view key, std::int64_t in, std::int64_t out) const;
 
   std::filesystem::path folder_;

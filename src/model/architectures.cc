@@ -44,11 +44,12 @@ constexpr std::array kArchitectures = {
 };
 
 /// Weights of another quantisation would be found missing or misread one tensor at a time: say it once.
-void check_quantization(const Config& config) {
+void check_quantization(const Config& config, const DecoderFamily* family) {
   const std::optional<Config> quantization = config.object("quantization_config");
   if (!quantization) return;
   const std::string method = quantization->get_string("quant_method", "exl3");
-  if (method != "exl3")
+  const bool reads_mxfp4 = family != nullptr && family->experts != nullptr && family->experts->interleaved;
+  if (method != "exl3" && !(method == "mxfp4" && reads_mxfp4))
     quantization->reject("quant_method",
                          "weights quantised by '{}' are not supported; EXL3 and unquantised weights are", method);
 }
@@ -60,7 +61,7 @@ ModelBlueprint read_blueprint(const Checkpoint& checkpoint) {
   const std::string name = config.architecture();
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name != name) continue;
-    check_quantization(config);
+    check_quantization(config, architecture.family);
     ModelBlueprint blueprint =
         architecture.family != nullptr ? read_decoder(checkpoint, *architecture.family) : architecture.read(checkpoint);
     blueprint.architecture = name;

@@ -46,6 +46,7 @@ struct DeltaNetBlueprint {
   DenseView dt_bias;      ///< [1, value_heads]
   LinearView qkv;
   LinearView z;
+  std::optional<LinearView> qkvz;  ///< both as they are stored, where they are rows of one linear (split_qkvz)
   LinearView b;
   LinearView a;
   LinearView out;
@@ -77,6 +78,7 @@ struct ModelBlueprint {
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;
   std::int64_t max_positions = 0;
+  bool long_rope_left_out = false;  ///< beyond max_positions LongRoPE would change all positions
   DenseView embedding;  ///< [vocab_size, hidden_size]
   float embedding_scale = 1.0f;
   std::vector<LayerBlueprint> layers;

@@ -79,9 +79,10 @@ MoeView DecoderExperts::read(const std::string& layer_key) const {
     moe.correction = weights_.checkpoint().dense(name, {count_});
   }
   const std::string experts = key + "experts.";
-  const bool interleaved = family_.interleaved && weights_.checkpoint().find(experts + "gate_up_proj") != nullptr;
-  moe.experts = interleaved ? read_interleaved(experts)
-                            : weights_.experts(experts, family_.projections, count_, width_, family_.expert_bias);
+  const auto there = [&](const char* tensor) { return weights_.checkpoint().find(experts + tensor) != nullptr; };
+  const bool fused = family_.interleaved && (there("gate_up_proj") || there("gate_up_proj_blocks"));
+  moe.experts = fused ? read_interleaved(experts)
+                      : weights_.experts(experts, family_.projections, count_, width_, family_.expert_bias);
   if (shared_width_ > 0)
     moe.shared = weights_.expert(key + std::string(family_.shared) + ".", kGateUpDown, {}, shared_width_, false);
   return moe;
@@ -95,6 +96,12 @@ std::vector<MoeView::Expert> DecoderExperts::read_interleaved(const std::string&
   const std::string down_bias = family_.expert_bias ? down + "_bias" : "";
   std::vector<MoeView::Expert> experts;
   for (std::int64_t e = 0; e < count_; ++e) {
+    if (checkpoint.find(gate_up + "_blocks") != nullptr) {
+      experts.push_back({checkpoint.mxfp4_expert(gate_up, gate_up_bias, count_, e, 0, 2, width_, hidden_),
+                         checkpoint.mxfp4_expert(gate_up, gate_up_bias, count_, e, 1, 2, width_, hidden_),
+                         checkpoint.mxfp4_expert(down, down_bias, count_, e, 0, 1, hidden_, width_)});
+      continue;
+    }
     experts.push_back({checkpoint.transposed_expert(gate_up, gate_up_bias, count_, e, 0, 2, width_, hidden_),
                        checkpoint.transposed_expert(gate_up, gate_up_bias, count_, e, 1, 2, width_, hidden_),
                        checkpoint.transposed_expert(down, down_bias, count_, e, 0, 1, hidden_, width_)});

@@ -118,7 +118,10 @@ class DecoderReader {
                           family_.local_theta_if_absent > 0 ? "full_attention" : ""};
     rope_ = read_rope(text_.config(), attention_.layer.head_dim, defaults);
     if (family_.local_theta_if_absent > 0) local_rope_ = read_local_rope(defaults);
-    if (rope_.max_positions > 0) model.max_positions = std::min(model.max_positions, rope_.max_positions);
+    if (rope_.max_positions > 0 && rope_.max_positions < model.max_positions) {
+      model.max_positions = rope_.max_positions;
+      model.long_rope_left_out = true;
+    }
     const auto layers = text_.require_int("num_hidden_layers", kMaxCount);
     windows_ = read_windows(layers);
     // No sequence reaches such a window: pages hold it better than a ring.

@@ -33,7 +33,7 @@ struct ExpertFamily {
   Activation activation = Activation::silu;
   bool router_bias = false;
   bool expert_bias = false;
-  bool interleaved = false;         ///< fused as [experts, in, out], gate and up in alternating columns
+  bool interleaved = false;         ///< fused as [experts, in, out], gate and up in alternating columns; or as MXFP4
   bool dense_first_layers = false;  ///< `first_k_dense_replace` layers, then experts
   bool dense_between = false;       ///< `mlp_only_layers`, `decoder_sparse_step`
   std::string_view shared = {};     ///< block of shared experts, `n_shared_experts` times as wide

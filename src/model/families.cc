@@ -95,6 +95,44 @@ constexpr ExpertFamily kGptOssExperts{
     .interleaved = true,
 };
 
+/// What Gemma 2 and 3 share.
+constexpr DecoderFamily kGemma{
+    .attention_output_norm = "post_attention_layernorm",
+    .feed_forward_norm = "pre_feedforward_layernorm",
+    .feed_forward_output_norm = "post_feedforward_layernorm",
+    .zero_centred_norms = true,
+    .scaled_embedding = true,
+    .tied_if_absent = true,
+    .capped_logits = true,
+    .qkv_bias = Setting::from_config,
+    .output_bias = Setting::from_config,
+    .query_scalar = true,
+    .head_dim_if_absent = 256,
+    .windows = WindowRule::pattern,
+    .window_if_absent = 4096,
+    .activation = Activation::gelu_tanh,
+};
+
+constexpr DecoderFamily gemma2() {
+  DecoderFamily family = kGemma;
+  family.capped_scores = true;
+  return family;
+}
+
+/// The text configurations of the multimodal releases leave out much.
+constexpr DecoderFamily gemma3() {
+  DecoderFamily family = kGemma;
+  family.qk_norm = Setting::always;
+  family.heads_if_absent = 8;
+  family.kv_heads_if_absent = 4;
+  family.vocab_if_absent = 262208;
+  family.positions_if_absent = 131072;
+  family.theta_if_absent = 1e6;
+  family.local_theta_if_absent = 1e4;
+  family.window_pattern_if_absent = 6;
+  return family;
+}
+
 }  // namespace
 
 const DecoderFamily kQwen3Moe{
@@ -112,49 +150,8 @@ const DecoderFamily kMixtral{
     .experts = &kMixtralExperts,
 };
 
-const DecoderFamily kGemma2{
-    .attention_output_norm = "post_attention_layernorm",
-    .feed_forward_norm = "pre_feedforward_layernorm",
-    .feed_forward_output_norm = "post_feedforward_layernorm",
-    .zero_centred_norms = true,
-    .scaled_embedding = true,
-    .tied_if_absent = true,
-    .capped_logits = true,
-    .qkv_bias = Setting::from_config,
-    .output_bias = Setting::from_config,
-    .capped_scores = true,
-    .query_scalar = true,
-    .head_dim_if_absent = 256,
-    .windows = WindowRule::pattern,
-    .window_if_absent = 4096,
-    .activation = Activation::gelu_tanh,
-};
-
-// The text configurations of the multimodal releases leave out much.
-const DecoderFamily kGemma3{
-    .attention_output_norm = "post_attention_layernorm",
-    .feed_forward_norm = "pre_feedforward_layernorm",
-    .feed_forward_output_norm = "post_feedforward_layernorm",
-    .zero_centred_norms = true,
-    .scaled_embedding = true,
-    .tied_if_absent = true,
-    .capped_logits = true,
-    .qkv_bias = Setting::from_config,
-    .output_bias = Setting::from_config,
-    .qk_norm = Setting::always,
-    .query_scalar = true,
-    .head_dim_if_absent = 256,
-    .heads_if_absent = 8,
-    .kv_heads_if_absent = 4,
-    .vocab_if_absent = 262208,
-    .positions_if_absent = 131072,
-    .theta_if_absent = 1e6,
-    .local_theta_if_absent = 1e4,
-    .windows = WindowRule::pattern,
-    .window_pattern_if_absent = 6,
-    .window_if_absent = 4096,
-    .activation = Activation::gelu_tanh,
-};
+const DecoderFamily kGemma2 = gemma2();
+const DecoderFamily kGemma3 = gemma3();
 
 const DecoderFamily kGlm4{
     .attention_output_norm = "post_self_attn_layernorm",

@@ -20,8 +20,9 @@ std::unique_ptr<Model> Model::load(const Checkpoint& checkpoint, Backend& backen
 
 Model::Model(const ModelBlueprint& blueprint, Backend& backend)
     : backend_(backend),
-      info_{blueprint.architecture, blueprint.vocab_size, blueprint.hidden_size,
-            static_cast<std::int64_t>(blueprint.layers.size()), blueprint.max_positions},
+      info_{blueprint.architecture,  blueprint.vocab_size,
+            blueprint.hidden_size,   static_cast<std::int64_t>(blueprint.layers.size()),
+            blueprint.max_positions, blueprint.long_rope_left_out},
       plan_(plan_model(blueprint, backend)),
       parameters_(backend) {}
 

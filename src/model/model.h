@@ -22,7 +22,8 @@ struct ModelInfo {
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;
   std::int64_t layers = 0;
-  std::int64_t max_positions = 0;  ///< longest sequence that the model was made for
+  std::int64_t max_positions = 0;   ///< longest sequence that the model was made for
+  bool long_rope_left_out = false;  ///< as ModelBlueprint
 };
 
 /// A model bound to a backend: weights, work space for steps of up to backend.max_rows() rows, and caches. One thread

@@ -108,27 +108,19 @@ class Reader {
     return block;
   }
 
-  /// Qwen3-Next groups rows by key head: of in_proj_qkvz the head's q, its k, v of its value heads, z of its value
-  /// heads; of in_proj_ba b of its value heads, a of its value heads.
+  /// Qwen3-Next fuses projections: in_proj_qkvz (split_qkvz), and in_proj_ba with b and a of each key head's value
+  /// heads.
   void read_fused_projections(const std::string& key, DeltaNetBlueprint& block) const {
-    using Range = Checkpoint::OutputRange;
     const std::int64_t ratio = config_.value_heads / config_.key_heads;
-    const std::int64_t k = config_.key_dim;
-    const std::int64_t v = ratio * config_.value_dim;
-    std::vector<Range> qkv, z, b, a;
-    for (const std::int64_t part : {std::int64_t{0}, k}) {
-      for (int head = 0; head < config_.key_heads; ++head) qkv.push_back({head * 2 * (k + v) + part, k});
-    }
+    std::vector<Checkpoint::OutputRange> b, a;
     for (int head = 0; head < config_.key_heads; ++head) {
-      qkv.push_back({head * 2 * (k + v) + 2 * k, v});
-      z.push_back({head * 2 * (k + v) + 2 * k + v, v});
       b.push_back({head * 2 * ratio, ratio});
       a.push_back({head * 2 * ratio + ratio, ratio});
     }
-    const LinearView qkvz = checkpoint_.linear(key + "in_proj_qkvz", config_.hidden, config_.key_heads * 2 * (k + v));
     const LinearView ba = checkpoint_.linear(key + "in_proj_ba", config_.hidden, 2 * config_.value_heads);
-    block.qkv = checkpoint_.select_outputs(qkvz, qkv);
-    block.z = checkpoint_.select_outputs(qkvz, z);
+    block.qkvz = checkpoint_.linear(key + "in_proj_qkvz", config_.hidden,
+                                    block.layer.channels() + std::int64_t{config_.value_heads} * config_.value_dim);
+    split_qkvz(checkpoint_, block);
     block.b = checkpoint_.select_outputs(ba, b);
     block.a = checkpoint_.select_outputs(ba, a);
   }
@@ -151,6 +143,23 @@ class Reader {
 };
 
 }  // namespace
+
+void split_qkvz(const Checkpoint& checkpoint, DeltaNetBlueprint& block) {
+  using Range = Checkpoint::OutputRange;
+  const DeltaNet& layer = block.layer;
+  const std::int64_t k = layer.key_dim;
+  const std::int64_t v = layer.value_heads / layer.key_heads * std::int64_t{layer.value_dim};
+  std::vector<Range> qkv, z;
+  for (const std::int64_t part : {std::int64_t{0}, k}) {
+    for (int head = 0; head < layer.key_heads; ++head) qkv.push_back({head * 2 * (k + v) + part, k});
+  }
+  for (int head = 0; head < layer.key_heads; ++head) {
+    qkv.push_back({head * 2 * (k + v) + 2 * k, v});
+    z.push_back({head * 2 * (k + v) + 2 * k + v, v});
+  }
+  block.qkv = checkpoint.select_outputs(*block.qkvz, qkv);
+  block.z = checkpoint.select_outputs(*block.qkvz, z);
+}
 
 ModelBlueprint read_qwen3_5(const Checkpoint& checkpoint) {
   return Reader(checkpoint, false).read();

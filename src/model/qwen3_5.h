@@ -13,4 +13,8 @@ namespace pergola {
 ModelBlueprint read_qwen3_5(const Checkpoint& checkpoint);
 ModelBlueprint read_qwen3_5_moe(const Checkpoint& checkpoint);
 
+/// Makes `qkv` and `z` of a block from its `qkvz`, whose rows are grouped by key head: the head's q, its k, v of its
+/// value heads, z of its value heads. Throws Error as Checkpoint::select_outputs.
+void split_qkvz(const Checkpoint& checkpoint, DeltaNetBlueprint& block);
+
 }  // namespace pergola

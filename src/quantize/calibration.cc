@@ -24,6 +24,27 @@ std::string builtin_calibration_text() {
   return text.append(pergola_law, pergola_law_end);
 }
 
+namespace {
+
+void add_random_tokens(CalibrationTokens& calibration, std::int64_t count, std::int64_t vocab_size,
+                       std::uint64_t seed) {
+  SignSource random(seed ^ 0x63616C6962726174ull);
+  for (std::int64_t i = 0; i < count; ++i) {
+    calibration.tokens.push_back(
+        static_cast<std::int32_t>(random.next_word() % static_cast<std::uint64_t>(vocab_size)));
+  }
+}
+
+}  // namespace
+
+CalibrationTokens random_calibration(std::int64_t rows, std::int64_t columns, std::int64_t vocab_size,
+                                     std::uint64_t seed) {
+  CalibrationTokens calibration;
+  calibration.length = columns;
+  add_random_tokens(calibration, rows * columns, vocab_size, seed);
+  return calibration;
+}
+
 CalibrationTokens make_calibration(std::span<const std::int32_t> text, std::int64_t rows, std::int64_t columns,
                                    std::int64_t vocab_size, std::uint64_t seed) {
   const std::int64_t windows = std::ssize(text) / columns;
@@ -39,11 +60,7 @@ CalibrationTokens make_calibration(std::span<const std::int32_t> text, std::int6
         text.subspan(static_cast<std::size_t>(row * windows / text_rows * columns), static_cast<std::size_t>(columns));
     calibration.tokens.insert(calibration.tokens.end(), window.begin(), window.end());
   }
-  SignSource random(seed ^ 0x63616C6962726174ull);
-  for (std::int64_t i = 0; i < random_rows * columns; ++i) {
-    calibration.tokens.push_back(
-        static_cast<std::int32_t>(random.next_word() % static_cast<std::uint64_t>(vocab_size)));
-  }
+  add_random_tokens(calibration, random_rows * columns, vocab_size, seed);
   return calibration;
 }
 

@@ -17,4 +17,8 @@ std::string builtin_calibration_text();
 CalibrationTokens make_calibration(std::span<const std::int32_t> text, std::int64_t rows, std::int64_t columns,
                                    std::int64_t vocab_size, std::uint64_t seed);
 
+/// Rows of uniformly random ids below `vocab_size`: for models without a tokenizer.
+CalibrationTokens random_calibration(std::int64_t rows, std::int64_t columns, std::int64_t vocab_size,
+                                     std::uint64_t seed);
+
 }  // namespace pergola

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "model/architectures.h"
+#include "model/qwen3_5.h"
 #include "quantize/files.h"
 #include "quantize/importance.h"
 #include "quantize/layer_calibration.h"
@@ -46,8 +47,13 @@ class Converter {
         pool_(pool),
         progress_(progress),
         model_(read_blueprint(source)),
+<<<<<<< HEAD
         tiles_(tiles),
         quantizer_(pool, tiles) {}
+=======
+        splits_(source.folder()),
+        quantizer_(pool) {}
+>>>>>>> 621a57c (Architectures through the quantiser: Qwen3-Next's fused projection whole, biases of fused experts, MXFP4 sources, random calibration (being tested))
 
   QuantizeReport run(const std::filesystem::path& destination) {
     const Clock::time_point start = Clock::now();
@@ -61,7 +67,8 @@ class Converter {
     if (options_.mtp_bits < 16) convert_mtp(work);
 
     const std::filesystem::path assembled = beside(destination, ".assembled");
-    report_.bytes = OutputFolder(source_, options_, report_.bits, calibration_).write(parts_, assembled, progress_);
+    report_.bytes =
+        OutputFolder(source_, options_, report_.bits, calibration_).write(parts_, biases_, assembled, progress_);
     OutputFolder::publish(assembled, destination);
     if (!options_.keep_work) std::filesystem::remove_all(work.folder());
     report_.seconds = seconds_since(start);
@@ -203,6 +210,10 @@ class Converter {
     LayerBlueprint& layer = model_.layers[index];
     const std::string name = fmt::format("layer-{:05}", index);
     const std::vector<LinearTask> tasks = linear_tasks(layer);
+    for (const LinearTask& task : tasks) {
+      const std::string bias = task.key + ".bias";
+      if (task.view->bias && source_.find(bias) == nullptr) biases_.emplace(bias, *task.view->bias);
+    }
     std::optional<FinishedPart> part = work.load(name);
     if (part) {
       skip(*part);
@@ -210,6 +221,8 @@ class Converter {
       part = work.save(name, encode_layer(layer, tasks, states));
     }
     for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i].view->weight = part->view(i);
+    auto* net = std::get_if<DeltaNetBlueprint>(&layer.mixer);
+    if (net != nullptr && net->qkvz) split_qkvz(splits_, *net);
     run_layer(backend_, layer, states);
     keep(std::move(*part));
   }
@@ -258,10 +271,15 @@ class Converter {
   ThreadPool& pool_;
   const Progress& progress_;
   ModelBlueprint model_;
+<<<<<<< HEAD
   TileBatchEncoder* tiles_;
+=======
+  Checkpoint splits_;  ///< owns parts of encoded linears: those of one conversion must not serve another
+>>>>>>> 621a57c (Architectures through the quantiser: Qwen3-Next's fused projection whole, biases of fused experts, MXFP4 sources, random calibration (being tested))
   LinearQuantizer quantizer_;
   QuantizeReport report_;
   std::vector<FinishedPart> parts_;
+  std::map<std::string, DenseView> biases_;  ///< of linears that the source stores fused with others
   std::map<std::string, int> group_bits_;
   std::int64_t total_weights_ = 0;
   std::int64_t done_weights_ = 0;

@@ -5,8 +5,6 @@
 #include <initializer_list>
 #include <map>
 
-#include "base/error.h"
-
 namespace pergola {
 
 namespace {
@@ -27,15 +25,9 @@ struct Role {
   Priority priority;
 };
 
-/// Part of a fused source tensor gets the name that it has in the result.
-void name_alone(LinearView& view, std::string name) {
-  if (view.bias) fail({.tensor = view.name}, "the bias of a fused linear cannot be taken apart yet");
-  view.name = std::move(name);
-}
-
-/// Expert of a tensor that holds them all, "...gate_up_proj[3]".
+/// Expert of a tensor that holds them all, "...gate_up_proj[3]": gets the name that it has in the result.
 void name_expert(LinearView& view, const std::string& name) {
-  if (view.name.find('[') != std::string::npos) name_alone(view, name);
+  if (view.name.find('[') != std::string::npos) view.name = name;
 }
 
 /// q, k and v (or gate and up) that are stored as one linear have one name.
@@ -43,7 +35,7 @@ void name_parts(std::initializer_list<LinearView*> parts, const std::string& key
                 std::initializer_list<const char*> names) {
   if ((*parts.begin())->name != (*(parts.begin() + 1))->name) return;
   auto name = names.begin();
-  for (LinearView* part : parts) name_alone(*part, key + *name++);
+  for (LinearView* part : parts) part->name = key + *name++;
 }
 
 /// Calls visit(view, key, input, role) for every linear of the layer that is quantised.
@@ -58,7 +50,11 @@ void for_each_linear(LayerBlueprint& layer, const Visit& visit) {
   } else {
     auto& net = std::get<DeltaNetBlueprint>(layer.mixer);
     const Role in{net.name + ".qkvz", kDeltaNet}, out{net.name + ".out", kDeltaNet};
-    for (LinearView* view : {&net.qkv, &net.z}) visit(*view, view->name, net.qkv.name, in);
+    if (net.qkvz) {
+      visit(*net.qkvz, net.qkvz->name, net.qkvz->name, in);
+    } else {
+      for (LinearView* view : {&net.qkv, &net.z}) visit(*view, view->name, net.qkv.name, in);
+    }
     visit(net.out, net.out.name, net.out.name, out);
   }
   if (auto* mlp = std::get_if<MlpBlueprint>(&layer.feed_forward)) {

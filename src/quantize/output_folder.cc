@@ -59,13 +59,12 @@ std::pair<int, long> module_rank(const std::string& module) {
   return {4, 0};
 }
 
-std::vector<Half> as_halves(const TensorEntry& entry, const std::string& file) {
-  const DenseView view{entry.dtype, 1, entry.elements(), entry.bytes};
+std::vector<Half> as_halves(const DenseView& view, const std::string& file, const std::string& tensor) {
   std::vector<Half> halves;
-  for (std::int64_t i = 0; i < entry.elements(); ++i) {
+  for (std::int64_t i = 0; i < view.rows * view.columns; ++i) {
     halves.push_back(to_half(dense_element(view, i)));
     if (!std::isfinite(to_float(halves.back())))
-      fail({.file = file, .tensor = entry.name}, "element {} does not fit fp16", i);
+      fail({.file = file, .tensor = tensor}, "element {} does not fit fp16", i);
   }
   return halves;
 }
@@ -100,21 +99,25 @@ bool is_replaced(const std::filesystem::path& path) {
   return kNames.contains(path.filename().string()) || kWeights.contains(path.extension().string());
 }
 
-/// Names of the source tensors that an encoded linear replaces: its weight, alone or fused over all experts.
+/// Names of the source tensors that an encoded linear replaces: its weight, alone or fused with its neighbours, with
+/// the bias of what was fused.
 void add_replaced(const std::string& key, std::set<std::string>& names) {
   names.insert(key + ".weight");
   const std::string owner = key.substr(0, key.rfind('.'));
-  if (key.ends_with(".q_proj")) names.insert(owner + ".qkv_proj.weight");
-  if (key.ends_with(".gate_proj")) names.insert(owner + ".gate_up_proj.weight");
+  const auto add_fused = [&](const std::string& fused) { names.insert({fused + ".weight", fused + ".bias"}); };
+  if (key.ends_with(".q_proj")) add_fused(owner + ".qkv_proj");
+  if (key.ends_with(".gate_proj")) add_fused(owner + ".gate_up_proj");
   const auto experts = key.find(".experts.");
   if (experts == std::string::npos) return;
-  const std::string fused = key.substr(0, experts + 9);
-  names.insert({fused + "gate_up_proj", fused + "down_proj"});
+  for (const char* part : {"gate_up_proj", "down_proj"}) {
+    for (const char* suffix : {"", "_bias", "_blocks", "_scales"})
+      names.insert(key.substr(0, experts + 9) + part + suffix);
+  }
 }
 
 /// All tensors of the result by module, in the order in which they are stored. `halves` owns what was converted.
 std::vector<Module> collect(const Checkpoint& source, std::span<const FinishedPart> parts,
-                            std::deque<std::vector<Half>>& halves) {
+                            const std::map<std::string, DenseView>& biases, std::deque<std::vector<Half>>& halves) {
   std::map<std::string, Module> modules;
   const auto add = [&](StoredTensor tensor) {
     Module& module = modules[module_of(tensor.declaration.name)];
@@ -128,12 +131,19 @@ std::vector<Module> collect(const Checkpoint& source, std::span<const FinishedPa
       add({{entry.name, entry.dtype, entry.shape}, entry.bytes});
     for (const LinearFacts& linear : part.linears()) add_replaced(linear.key, replaced);
   }
+  for (const auto& [name, bias] : biases) {
+    halves.push_back(as_halves(bias, source.folder().string(), name));
+    add({{name, DType::f16, {bias.columns}}, std::as_bytes(std::span(halves.back()))});
+  }
   for (const TensorEntry& entry : source.entries()) {
     if (replaced.contains(entry.name)) continue;
     const Dense rule = dense_rule(entry.name);
     const bool convert = is_float_weight(entry.dtype) && entry.dtype != DType::f16 &&
                          (rule == Dense::half || (rule == Dense::half_unless_bf16 && entry.dtype != DType::bf16));
-    if (convert) halves.push_back(as_halves(entry, source.tensors().path_of(entry).string()));
+    if (convert) {
+      const DenseView view{entry.dtype, 1, entry.elements(), entry.bytes};
+      halves.push_back(as_halves(view, source.tensors().path_of(entry).string(), entry.name));
+    }
     add({{entry.name, convert ? DType::f16 : entry.dtype, entry.shape},
          convert ? std::as_bytes(std::span(halves.back())) : entry.bytes});
   }
@@ -245,13 +255,13 @@ OutputFolder::OutputFolder(const Checkpoint& source, const QuantizeOptions& opti
                            const CalibrationTokens& calibration)
     : source_(source), options_(options), bits_(bits), calibration_(calibration) {}
 
-std::uint64_t OutputFolder::write(std::span<const FinishedPart> parts, const std::filesystem::path& folder,
-                                  const Progress& progress) const {
+std::uint64_t OutputFolder::write(std::span<const FinishedPart> parts, const std::map<std::string, DenseView>& biases,
+                                  const std::filesystem::path& folder, const Progress& progress) const {
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   create_folder(folder);
   std::deque<std::vector<Half>> halves;
-  const std::vector<Module> modules = collect(source_, parts, halves);
+  const std::vector<Module> modules = collect(source_, parts, biases, halves);
   const std::uint64_t bytes = write_shards(shards_of(modules, options_.shard_bytes), folder, progress);
   auto config = nlohmann::ordered_json::parse(read_text(source_.folder() / "config.json"));
   nlohmann::ordered_json quantization = quantization_config(options_, bits_, calibration_);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
+#include <string>
 
 #include "base/progress.h"
 #include "format/checkpoint.h"
@@ -18,9 +20,10 @@ class OutputFolder {
   OutputFolder(const Checkpoint& source, const QuantizeOptions& options, double bits,
                const CalibrationTokens& calibration);
 
-  /// Writes into `folder`, which is emptied first. Returns the bytes of the safetensors files.
-  std::uint64_t write(std::span<const FinishedPart> parts, const std::filesystem::path& folder,
-                      const Progress& progress) const;
+  /// Writes into `folder`, which is emptied first. `biases` are those of linears that the source stores fused with
+  /// others, by the name that they get. Returns the bytes of the safetensors files.
+  std::uint64_t write(std::span<const FinishedPart> parts, const std::map<std::string, DenseView>& biases,
+                      const std::filesystem::path& folder, const Progress& progress) const;
 
   /// Gives the finished folder its final name: `destination` must not exist, be empty, or hold the same files already
   /// (as after an interruption right behind an earlier publish). Throws Error otherwise.
