@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "format/fp8.h"
 #include "format/mxfp4.h"
 #include "format/trellis_tensors.h"
+#include "trellis/decode.h"
 #include "trellis/tile.h"
 
 namespace pergola {
@@ -155,11 +157,49 @@ DenseView Checkpoint::dense_linear(std::string_view key, std::int64_t in, std::i
   if (found == nullptr) fail(missing, "the linear is missing: there is neither {}.trellis nor {}", key, name);
   const TensorEntry& entry = *found;
   const Where where{.file = tensors_.path_of(entry).string(), .tensor = name};
-  if (!is_float_weight(entry.dtype)) fail(where, "expected F32, F16 or BF16, found {}", name_of(entry.dtype));
+  const bool fp8 = entry.dtype == DType::f8_e4m3;
+  if (!is_float_weight(entry.dtype) && !fp8)
+    fail(where, "expected F32, F16, BF16 or F8_E4M3, found {}", name_of(entry.dtype));
   const bool fits = entry.shape.size() == 2 && entry.shape[1] == in &&
                     (entry.shape[0] == out || (entry.shape[0] % kHadamardBlock == 0 && covers(entry.shape[0], out)));
   if (!fits) fail(where, "expected shape [{}, {}], found {}", out, in, shape_text(entry.shape));
+  if (fp8) return fp8_linear(entry, out, in);
   return {entry.dtype, out, in, entry.bytes.first(static_cast<std::size_t>(out * in) * size_of(entry.dtype))};
+}
+
+/// One scale for the whole tensor, one a row ([out, 1]), or one for each block of 128 x 128: `weight_scale_inv` and
+/// `weight_scale` both are what a stored value is multiplied by.
+DenseView Checkpoint::fp8_linear(const TensorEntry& entry, std::int64_t out, std::int64_t in) const {
+  constexpr std::int64_t kBlock = 128;
+  const Where where{.file = tensors_.path_of(entry).string(), .tensor = entry.name};
+  const TensorEntry* scale = find(entry.name + "_scale_inv");
+  if (scale == nullptr) scale = find(entry.name + "_scale");
+  if (scale == nullptr) fail(where, "fp8 weights need {}_scale_inv or {}_scale", entry.name, entry.name);
+  const Where at_scale{.file = tensors_.path_of(*scale).string(), .tensor = scale->name};
+  if (!is_float_weight(scale->dtype)) fail(at_scale, "expected F32, F16 or BF16, found {}", name_of(scale->dtype));
+  const std::int64_t rows = entry.shape[0], columns = (in + kBlock - 1) / kBlock;
+  const bool whole = scale->elements() == 1, by_row = !whole && scale->elements() == rows && scale->shape[0] == rows,
+             blocks = scale->shape == std::vector<std::int64_t>{(rows + kBlock - 1) / kBlock, columns};
+  if (!whole && !by_row && !blocks)
+    fail(at_scale, "expected one scale, one a row or [{}, {}] for blocks of {}, found shape {}",
+         (rows + kBlock - 1) / kBlock, columns, kBlock, shape_text(scale->shape));
+  const DenseView scales{scale->dtype, 1, scale->elements(), scale->bytes};
+  const auto decode = [&](std::byte* to) {
+    std::vector<BFloat16> row(static_cast<std::size_t>(in));
+    std::vector<float> factors(blocks ? static_cast<std::size_t>(columns) : 1);
+    const auto group = static_cast<std::size_t>(blocks ? kBlock : in);
+    for (std::int64_t o = 0; o < out; ++o, to += row.size() * sizeof(BFloat16)) {
+      for (std::size_t b = 0; b < factors.size(); ++b) {
+        const std::int64_t index = blocks ? o / kBlock * columns + static_cast<std::int64_t>(b) : by_row ? o : 0;
+        factors[b] = dense_element(scales, index);
+      }
+      if (!decode_fp8_row(entry.bytes.subspan(static_cast<std::size_t>(o * in), row.size()), factors, group, row))
+        fail(where, "row {} holds a value that is no finite number", o);
+      std::memcpy(to, row.data(), row.size() * sizeof(BFloat16));
+    }
+  };
+  return {DType::bf16, out, in,
+          storage_->part(entry.name, static_cast<std::size_t>(out * in) * sizeof(BFloat16), decode)};
 }
 
 LinearView Checkpoint::linear(std::string_view key, std::int64_t in, std::int64_t out) const {

@@ -48,7 +48,8 @@ class Checkpoint {
   /// The linear y = W x + b at `key` with its logical widths: `key`.trellis with its vectors and codebook marker, else
   /// `key`.weight [out, in]; with `key`.bias if it is there. A trellis may be padded to the next multiple of 128 in
   /// both widths, a dense weight in its rows; outputs beyond the logical width are cut. Legacy sign words (su, sv) are
-  /// expanded once into storage of this object. Throws Error naming the tensor for everything that docs/exl3.md calls
+  /// expanded, fp8 weights (F8_E4M3 with `key`.weight_scale_inv or `key`.weight_scale) decoded to bfloat16, once, into
+  /// storage of this object. Throws Error naming the tensor for everything that docs/exl3.md calls
   /// invalid. Headers suffice for that, so a plan of 30,000 linears touches no page of their data; only the value of a
   /// codebook marker is left to `check_marker`.
   LinearView linear(std::string_view key, std::int64_t in, std::int64_t out) const;
@@ -83,9 +84,9 @@ class Checkpoint {
                                std::int64_t in) const;
 
   /// One expert of a fused MXFP4 tensor: `tensor`_blocks [experts, step * out, in / 32, 16] and `tensor`_scales without
-  /// the last dimension; output i is row first_row + i * step. With `bias` (may be empty) [experts, step * out]. Decoded
-  /// once into storage of this object as bfloat16, which is exact. Throws Error for a missing tensor, another shape or
-  /// element type, or a scale that is no number.
+  /// the last dimension; output i is row first_row + i * step. With `bias` (may be empty) [experts, step * out].
+  /// Decoded once into storage of this object as bfloat16, which is exact. Throws Error for a missing tensor, another
+  /// shape or element type, or a scale that is no number.
   LinearView mxfp4_expert(std::string_view tensor, std::string_view bias, std::int64_t experts, std::int64_t expert,
                           std::int64_t first_row, std::int64_t step, std::int64_t out, std::int64_t in) const;
 
@@ -104,6 +105,7 @@ class Checkpoint {
   DenseView expert_bias(std::string_view tensor, std::int64_t experts, std::int64_t expert, std::int64_t first,
                         std::int64_t step, std::int64_t out) const;
   DenseView dense_linear(std::string_view key, std::int64_t in, std::int64_t out) const;
+  DenseView fp8_linear(const TensorEntry& entry, std::int64_t out, std::int64_t in) const;
 
   std::filesystem::path folder_;
   Config config_;

@@ -49,9 +49,9 @@ void check_quantization(const Config& config, const DecoderFamily* family) {
   if (!quantization) return;
   const std::string method = quantization->get_string("quant_method", "exl3");
   const bool reads_mxfp4 = family != nullptr && family->experts != nullptr && family->experts->interleaved;
-  if (method != "exl3" && !(method == "mxfp4" && reads_mxfp4))
+  if (method != "exl3" && method != "fp8" && !(method == "mxfp4" && reads_mxfp4))
     quantization->reject("quant_method",
-                         "weights quantised by '{}' are not supported; EXL3 and unquantised weights are", method);
+                         "weights quantised by '{}' are not supported; EXL3, fp8 and unquantised weights are", method);
 }
 
 }  // namespace

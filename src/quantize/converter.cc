@@ -47,13 +47,9 @@ class Converter {
         pool_(pool),
         progress_(progress),
         model_(read_blueprint(source)),
-<<<<<<< HEAD
         tiles_(tiles),
-        quantizer_(pool, tiles) {}
-=======
         splits_(source.folder()),
-        quantizer_(pool) {}
->>>>>>> 621a57c (Architectures through the quantiser: Qwen3-Next's fused projection whole, biases of fused experts, MXFP4 sources, random calibration (being tested))
+        quantizer_(pool, tiles) {}
 
   QuantizeReport run(const std::filesystem::path& destination) {
     const Clock::time_point start = Clock::now();
@@ -169,7 +165,8 @@ class Converter {
     const nlohmann::json kept = work.load_measurement(kName);
     if (kept.is_object()) return kept;
     std::map<std::string, double> measured;
-    for (const GroupCost& cost : measure_importance(model_, calibration_, options_, backend_, pool_, progress_, tiles_))
+    for (const GroupCost& cost :
+         measure_importance(source_, model_, calibration_, options_, backend_, pool_, progress_, tiles_))
       measured[cost.group] = cost.importance();
     work.save_measurement(kName, measured);
     return measured;
@@ -271,11 +268,8 @@ class Converter {
   ThreadPool& pool_;
   const Progress& progress_;
   ModelBlueprint model_;
-<<<<<<< HEAD
   TileBatchEncoder* tiles_;
-=======
   Checkpoint splits_;  ///< owns parts of encoded linears: those of one conversion must not serve another
->>>>>>> 621a57c (Architectures through the quantiser: Qwen3-Next's fused projection whole, biases of fused experts, MXFP4 sources, random calibration (being tested))
   LinearQuantizer quantizer_;
   QuantizeReport report_;
   std::vector<FinishedPart> parts_;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <variant>
 
+#include "model/qwen3_5.h"
 #include "quantize/layer_calibration.h"
 #include "quantize/layer_runner.h"
 #include "quantize/linear_encoding.h"
@@ -36,9 +39,11 @@ double divergence(std::span<const float> p, std::span<const float> q) {
 
 class Meter {
  public:
-  Meter(ModelBlueprint model, const CalibrationTokens& calibration, const QuantizeOptions& options, Backend& backend,
-        ThreadPool& pool, const Progress& progress, TileBatchEncoder* tiles)
-      : model_(std::move(model)),
+  Meter(const Checkpoint& source, ModelBlueprint model, const CalibrationTokens& calibration,
+        const QuantizeOptions& options, Backend& backend, ThreadPool& pool, const Progress& progress,
+        TileBatchEncoder* tiles)
+      : source_(source),
+        model_(std::move(model)),
         calibration_(calibration),
         options_(options),
         backend_(backend),
@@ -114,15 +119,15 @@ class Meter {
   /// The mean KL with these linears of one layer encoded.
   double cost_of(std::size_t index, const std::vector<LinearTask>& tasks, const std::vector<std::size_t>& members,
                  const std::vector<QuantizedLinear>& encoded) {
-    std::vector<LinearView> kept;
-    for (std::size_t i : members) {
-      kept.push_back(*tasks[i].view);
-      tasks[i].view->weight = encoded[i].view();
-    }
+    const LayerBlueprint kept = model_.layers[index];
+    for (std::size_t i : members) tasks[i].view->weight = encoded[i].view();
+    std::optional<Checkpoint> splits;  // owns parts of these very linears
+    auto* net = std::get_if<DeltaNetBlueprint>(&model_.layers[index].mixer);
+    if (net != nullptr && net->qkvz) split_qkvz(splits.emplace(source_.folder()), *net);
     HiddenStates states = inputs_[index];
     for (std::size_t layer = index; layer < model_.layers.size(); ++layer)
       run_layer(backend_, model_.layers[layer], states);
-    for (std::size_t i = 0; i < members.size(); ++i) *tasks[members[i]].view = kept[i];
+    model_.layers[index] = kept;
 
     const std::vector<float> logits = run_head(backend_, model_, states);
     const auto width = static_cast<std::size_t>(model_.vocab_size);
@@ -132,6 +137,7 @@ class Meter {
     return sum * static_cast<double>(width) / static_cast<double>(logits.size());
   }
 
+  const Checkpoint& source_;
   ModelBlueprint model_;
   const CalibrationTokens& calibration_;
   const QuantizeOptions& options_;
@@ -154,10 +160,11 @@ double GroupCost::importance() const {
   return std::sqrt(low * high) / static_cast<double>(weights);
 }
 
-std::vector<GroupCost> measure_importance(ModelBlueprint model, const CalibrationTokens& calibration,
-                                          const QuantizeOptions& options, Backend& backend, ThreadPool& pool,
-                                          const Progress& progress, TileBatchEncoder* tiles) {
-  return Meter(std::move(model), calibration, options, backend, pool, progress, tiles).run();
+std::vector<GroupCost> measure_importance(const Checkpoint& source, ModelBlueprint model,
+                                          const CalibrationTokens& calibration, const QuantizeOptions& options,
+                                          Backend& backend, ThreadPool& pool, const Progress& progress,
+                                          TileBatchEncoder* tiles) {
+  return Meter(source, std::move(model), calibration, options, backend, pool, progress, tiles).run();
 }
 
 }  // namespace pergola

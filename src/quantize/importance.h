@@ -24,9 +24,10 @@ struct GroupCost {
 
 /// Encodes every group at two neighbouring widths around `options.bits` and runs the model once for each with only that
 /// group encoded, over about a thousand of the calibration's tokens. Costs two encodings of the model and, for each
-/// group, two runs of the layers from its own on.
-std::vector<GroupCost> measure_importance(ModelBlueprint model, const CalibrationTokens& calibration,
-                                          const QuantizeOptions& options, Backend& backend, ThreadPool& pool,
-                                          const Progress& progress, TileBatchEncoder* tiles = nullptr);
+/// group, two runs of the layers from its own on. `model` is the blueprint of `source`.
+std::vector<GroupCost> measure_importance(const Checkpoint& source, ModelBlueprint model,
+                                          const CalibrationTokens& calibration, const QuantizeOptions& options,
+                                          Backend& backend, ThreadPool& pool, const Progress& progress,
+                                          TileBatchEncoder* tiles = nullptr);
 
 }  // namespace pergola

@@ -100,11 +100,13 @@ bool is_replaced(const std::filesystem::path& path) {
 }
 
 /// Names of the source tensors that an encoded linear replaces: its weight, alone or fused with its neighbours, with
-/// the bias of what was fused.
+/// the bias of what was fused; with the scales of fp8 weights.
 void add_replaced(const std::string& key, std::set<std::string>& names) {
-  names.insert(key + ".weight");
+  for (const char* suffix : {".weight", ".weight_scale_inv", ".weight_scale"}) names.insert(key + suffix);
   const std::string owner = key.substr(0, key.rfind('.'));
-  const auto add_fused = [&](const std::string& fused) { names.insert({fused + ".weight", fused + ".bias"}); };
+  const auto add_fused = [&](const std::string& fused) {
+    names.insert({fused + ".weight", fused + ".weight_scale_inv", fused + ".weight_scale", fused + ".bias"});
+  };
   if (key.ends_with(".q_proj")) add_fused(owner + ".qkv_proj");
   if (key.ends_with(".gate_proj")) add_fused(owner + ".gate_up_proj");
   const auto experts = key.find(".experts.");

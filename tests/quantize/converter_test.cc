@@ -120,6 +120,38 @@ TEST(Converter, EveryLinearIsCloseAndEverythingElseIsKept) {
   EXPECT_EQ(leaf.at("stored_tensors").at("lm_head.trellis").at("shape"), (nlohmann::json{8, 16, 96}));
 }
 
+TEST(Converter, Fp8WeightsAreReadAndTheirScalesAreNotKept) {
+  const Source source;
+  const TempFolder folder;
+  const std::string key = "model.language_model.layers.1.mlp.shared_expert.down_proj";
+  testing::TensorWriter writer;
+  for (const TensorEntry& entry : source.checkpoint->entries()) {
+    const bool fp8 = entry.name == key + ".weight";
+    const auto elements = static_cast<std::size_t>(entry.elements());
+    writer.add(entry.name, fp8 ? DType::f8_e4m3 : entry.dtype, entry.shape,
+               fp8 ? std::string(elements, '\x38')
+                   : std::string(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()));
+  }
+  writer.add_floats(key + ".weight_scale_inv", {1, 1}, {0.25f});
+  writer.write(folder / "model.safetensors");
+  auto config = nlohmann::json::parse(contents(source / "source").at("config.json"));
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  testing::write_text(folder / "config.json", config.dump());
+  QuantizeOptions options;
+  options.bits = 5;
+  const Checkpoint fp8(folder.path());
+  convert(fp8, source / "made", options);
+  const Checkpoint made(source / "made");
+  EXPECT_EQ(made.find(key + ".weight_scale_inv"), nullptr);
+  ASSERT_NE(made.find(key + ".trellis"), nullptr);
+  const LinearView stored = made.linear(key, 96, 128);
+  double sum = 0;
+  for (double value : effective_weight(*stored.trellis())) sum += value;
+  EXPECT_NEAR(sum / (96 * 128), 0.25, 0.02);
+  EXPECT_TRUE(nlohmann::json::parse(contents(source / "made").at("quantization_config.json"))
+                  .contains("original_quantization_config"));
+}
+
 TEST(Converter, BalancedBitsStayWithinTheBudgetAndSmallShardsHaveAnIndex) {
   const Source source;
   QuantizeOptions options;

@@ -35,7 +35,7 @@ TEST(Importance, SlowEveryGroupCostsLessWithMoreBits) {
   QuantizeOptions options;
   options.bits = 3;
   const std::vector<GroupCost> costs =
-      measure_importance(model, {random_tokens(4 * kLength, 200), kLength}, options, *backend, pool, {});
+      measure_importance(source, model, {random_tokens(4 * kLength, 200), kLength}, options, *backend, pool, {});
   std::map<std::string, std::int64_t> weights;
   for (const GroupCost& cost : costs) {
     EXPECT_EQ(cost.bits, 3) << cost.group;
