@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "format/allocation_peak.h"
 #include "format/checkpoint.h"
 #include "support/checkpoint_writer.h"
 #include "trellis/decode.h"
