@@ -16,14 +16,14 @@ std::vector<Ticket> EngineLoop::submit(std::vector<ServedRequest> requests,
   const std::lock_guard lock(mutex_);
   const auto wanted = static_cast<std::int64_t>(submitted_.size() + requests.size());
   if (stopping_ || waiting_ + wanted > max_waiting_) return {};
+  std::vector<Ticket> tickets;
+  for (std::size_t i = 0; i < requests.size(); ++i) tickets.push_back(next_ticket_++);
+  // What can fail comes before the first request is in the queue.
+  submitted_.reserve(submitted_.size() + requests.size());
+  if (taken) taken(tickets);
+  for (std::size_t i = 0; i < requests.size(); ++i) submitted_.emplace_back(tickets[i], std::move(requests[i]));
   if (!busy_) last_step_ = Clock::now();
   busy_ = true;
-  std::vector<Ticket> tickets;
-  for (ServedRequest& request : requests) {
-    tickets.push_back(next_ticket_++);
-    submitted_.emplace_back(tickets.back(), std::move(request));
-  }
-  if (taken) taken(tickets);
   wake_.notify_all();
   return tickets;
 }
@@ -58,7 +58,7 @@ void EngineLoop::run() {
     take_mail();
     scheduler_.step();
     const std::lock_guard lock(mutex_);
-    stats_ = scheduler_.stats();
+    scheduler_.read_stats(stats_);
     waiting_ = stats_.waiting;
     last_step_ = Clock::now();
     if (scheduler_.idle() && submitted_.empty()) {
@@ -79,6 +79,11 @@ void EngineLoop::stop(std::chrono::milliseconds grace) {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+bool EngineLoop::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
 }
 
 SchedulerStats EngineLoop::stats() const {

@@ -32,6 +32,7 @@ class EngineLoop {
 
   /// No request is taken any more; those that are there have `grace` to end.
   void stop(std::chrono::milliseconds grace);
+  bool stopping() const;
 
   SchedulerStats stats() const;
 

@@ -30,6 +30,9 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
+  /// Whether anything can be kept at all.
+  bool can_keep() const { return !needs_state_ || checkpoints_.size() > 0; }
+
   /// The longest known beginning of `tokens` that leaves at least one of them to compute. The caller shares the pages
   /// before it calls anything else here.
   Match find(std::span<const std::int32_t> tokens);

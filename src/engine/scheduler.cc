@@ -25,6 +25,10 @@ double log_sum_exp(std::span<const float> logits) {
   return largest + std::log(sum);
 }
 
+std::string describe(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "out of memory" : error.what();
+}
+
 }  // namespace
 
 struct Scheduler::Job {
@@ -36,6 +40,7 @@ struct Scheduler::Job {
   std::optional<Sequence> sequence;
   std::int64_t cached_tokens = 0;
   std::int64_t answer_tokens = 0;
+  bool begun = false;  // rows were computed, or taken from the prefix cache
   bool cancelled = false;
   bool ended = false;
   Clock::time_point submitted = Clock::now();
@@ -68,14 +73,20 @@ void Scheduler::end_all() {
 }
 
 void Scheduler::submit(Ticket ticket, ServedRequest request) {
-  GenerationRequest& generation = request.generation;
-  const auto prompt = static_cast<std::int64_t>(generation.prompt.size());
-  Sampler sampler(generation.sampling, engine_.info().vocab_size, generation.mask);
-  sampler.begin(generation.prompt);
-  const std::int64_t room = engine_.memory().context - prompt + 1;  // the last token needs no place in the cache
-  const std::int64_t most = generation.max_tokens > 0 ? std::min(generation.max_tokens, room) : room;
-  auto job = std::make_unique<Job>(Job{ticket, std::move(request), std::move(sampler), prompt, most});
-  waiting_.emplace(ticket, std::move(job));
+  const auto prompt = static_cast<std::int64_t>(request.generation.prompt.size());
+  const std::shared_ptr<RequestListener> listener = request.listener;
+  try {
+    const GenerationRequest& generation = request.generation;
+    Sampler sampler(generation.sampling, engine_.info().vocab_size, generation.mask);
+    sampler.begin(generation.prompt);
+    const std::int64_t room = engine_.memory().context - prompt + 1;  // the last token needs no place in the cache
+    const std::int64_t most = generation.max_tokens > 0 ? std::min(generation.max_tokens, room) : room;
+    auto job = std::make_unique<Job>(Job{ticket, std::move(request), std::move(sampler), prompt, most});
+    waiting_.emplace(ticket, std::move(job));
+  } catch (const std::exception& error) {
+    ++stats_.finished[static_cast<std::size_t>(FinishReason::failed)];
+    listener->on_end({.finish = FinishReason::failed, .error = describe(error), .prompt_tokens = prompt});
+  }
 }
 
 void Scheduler::cancel(Ticket ticket) {
@@ -138,31 +149,58 @@ void Scheduler::admit() {
 }
 
 void Scheduler::start(JobPointer job) {
-  job->sequence.emplace(engine_.start());
-  Sequence& sequence = *job->sequence;
-  sequence.append(job->tokens());
-  if (options_.prefix_cache) {
-    const PrefixCache::Match match = cache_.find(job->tokens());
-    if (match.tokens > 0) {
-      sequence.adopt(match.pages, match.tokens);
-      const auto first_checkpoint = static_cast<std::int32_t>(engine_.memory().max_sequences);
-      if (match.checkpoint) engine_.copy_state(first_checkpoint + *match.checkpoint, sequence.slot());
-      if (job->answer_tokens == 0) {
-        job->cached_tokens = match.tokens;
-        stats_.cached_tokens += static_cast<std::uint64_t>(match.tokens);
-      }
-    }
+  try {
+    job->sequence.emplace(engine_.start());
+    job->sequence->append(job->tokens());
+  } catch (const std::exception& error) {
+    return end(*job, FinishReason::failed, describe(error));
   }
   const auto place = std::ranges::upper_bound(running_, job->ticket, {}, &Job::ticket);
   running_.insert(place, std::move(job));
 }
 
+/// Whether an older request is on its way through pages that both begin with.
+bool Scheduler::awaits_other(const Job& job) const {
+  if (!cache_.can_keep()) return false;
+  const std::int64_t page_size = engine_.pool().page_size;
+  const std::span<const std::int32_t> mine = job.tokens().first(job.tokens().size() - 1);  // the last one is computed
+  for (const JobPointer& other : running_) {
+    if (other.get() == &job) return false;
+    const auto theirs = other->sequence->tokens().first(static_cast<std::size_t>(other->prompt_tokens));
+    const auto alike = std::ranges::mismatch(mine, theirs).in1 - mine.begin();
+    if (alike / page_size * page_size > other->sequence->computed()) return true;
+  }
+  return false;
+}
+
+void Scheduler::adopt_prefix(Job& job) {
+  const PrefixCache::Match match = cache_.find(job.tokens());
+  if (match.tokens == 0) return;
+  job.sequence->adopt(match.pages, match.tokens);
+  const auto first_checkpoint = static_cast<std::int32_t>(engine_.memory().max_sequences);
+  if (match.checkpoint) engine_.copy_state(first_checkpoint + *match.checkpoint, job.sequence->slot());
+  if (job.answer_tokens > 0) return;  // it was preempted: its answer is no cached prompt
+  job.cached_tokens = match.tokens;
+  stats_.cached_tokens += static_cast<std::uint64_t>(match.tokens);
+}
+
+/// Makes a job ready for its first rows; false while it waits for another that computes the same beginning.
+bool Scheduler::begin(Job& job) {
+  if (options_.prefix_cache && !job.begun) {
+    if (awaits_other(job)) return false;
+    adopt_prefix(job);
+  }
+  job.begun = true;
+  return true;
+}
+
 void Scheduler::preempt(std::size_t index) {
+  const auto tokens = running_[index]->sequence->tokens();
+  running_[index]->request.generation.prompt.assign(tokens.begin(), tokens.end());
   JobPointer job = std::move(running_[index]);
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
-  const auto tokens = job->sequence->tokens();
-  job->request.generation.prompt.assign(tokens.begin(), tokens.end());
   job->sequence.reset();
+  job->begun = false;
   ++stats_.preemptions;
   waiting_.emplace(job->ticket, std::move(job));
 }
@@ -190,6 +228,7 @@ void Scheduler::compose() {
   // Preemption takes from the end, so what was composed stays.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Job& job = *running_[i];
+    if (!begin(job)) continue;
     const std::int64_t pending = job.sequence->pending();
     std::int64_t rows = 1;
     if (!job.writing()) {
@@ -208,8 +247,13 @@ bool Scheduler::step() {
   drop_cancelled();
   admit();
   if (running_.empty()) return false;
-  compose();
-  run();
+  try {
+    compose();
+    run();
+  } catch (const std::exception& error) {
+    // What a failed step left in the caches is unknown.
+    for (const JobPointer& job : running_) end(*job, FinishReason::failed, describe(error));
+  }
   remove_ended();
   return true;
 }
@@ -221,18 +265,11 @@ void Scheduler::run() {
     (part_jobs_[i]->writing() ? writing : prefill) += parts_[i].rows;
   }
   const auto start = Clock::now();
-  try {
-    engine_.step(parts_);
-    std::int64_t row = 0;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (options_.prefix_cache) keep_prefix(*part_jobs_[i]);
-      if (parts_[i].logit_rows > 0) sample(*part_jobs_[i], row++);
-    }
-  } catch (const Error& error) {
-    // What a failed step left in the caches is unknown.
-    for (Job* job : part_jobs_) end(*job, FinishReason::failed, error.what());
-  } catch (const std::bad_alloc&) {
-    for (Job* job : part_jobs_) end(*job, FinishReason::failed, "out of memory");
+  engine_.step(parts_);
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (options_.prefix_cache) keep_prefix(*part_jobs_[i]);
+    if (parts_[i].logit_rows > 0) sample(*part_jobs_[i], row++);
   }
   const double seconds = seconds_between(start, Clock::now());
   budget_.observe(writing, prefill, seconds);
@@ -259,10 +296,9 @@ void Scheduler::sample(Job& job, std::int64_t row) {
   try {
     engine_.read_logits(row, logits_);
     double normalizer = 0;
-    std::vector<float> raw;
     if (request.top_logprobs >= 0) {
       normalizer = log_sum_exp(logits_);
-      raw = logits_;
+      raw_logits_ = logits_;
     }
     if (request.rule) request.rule->apply(logits_);
     sampled.token = job.sampler.sample(logits_);
@@ -270,9 +306,9 @@ void Scheduler::sample(Job& job, std::int64_t row) {
     sampled.is_stop = std::find(stops.begin(), stops.end(), sampled.token) != stops.end();
     if (request.rule && !sampled.is_stop) request.rule->accept(sampled.token);
     if (request.top_logprobs >= 0) {
-      sampled.logprob = static_cast<float>(raw[static_cast<std::size_t>(sampled.token)] - normalizer);
+      sampled.logprob = static_cast<float>(raw_logits_[static_cast<std::size_t>(sampled.token)] - normalizer);
       candidates_.resize(static_cast<std::size_t>(request.top_logprobs));
-      if (!candidates_.empty()) select_largest(raw, candidates_);
+      if (!candidates_.empty()) select_largest(raw_logits_, candidates_);
       std::ranges::stable_sort(candidates_, std::greater<>(), &Candidate::logit);
       top_.clear();
       for (const Candidate& candidate : candidates_) {
@@ -280,8 +316,8 @@ void Scheduler::sample(Job& job, std::int64_t row) {
       }
       sampled.top = top_;
     }
-  } catch (const Error& error) {
-    return end(job, FinishReason::failed, error.what());
+  } catch (const std::exception& error) {
+    return end(job, FinishReason::failed, describe(error));
   }
 
   const auto now = Clock::now();
@@ -307,7 +343,13 @@ void Scheduler::sample(Job& job, std::int64_t row) {
 }
 
 SchedulerStats Scheduler::stats() const {
-  SchedulerStats stats = stats_;
+  SchedulerStats stats;
+  read_stats(stats);
+  return stats;
+}
+
+void Scheduler::read_stats(SchedulerStats& stats) const {
+  stats = stats_;
   stats.waiting = static_cast<std::int64_t>(waiting_.size());
   stats.running = static_cast<std::int64_t>(running_.size());
   const CachePool& pool = engine_.pool();
@@ -316,7 +358,6 @@ SchedulerStats Scheduler::stats() const {
   stats.pages = pool.pages.size();
   stats.slots_in_use = pool.slots.in_use();
   stats.slots = pool.slots.size();
-  return stats;
 }
 
 }  // namespace pergola

@@ -46,6 +46,9 @@ struct SchedulerStats {
 /// leaves, pieces of the prompts of others, the oldest request first. Pieces end at page borders, where the prefix
 /// cache keeps states; so a prompt is cut alike with and without a hit.
 ///
+/// Of requests that begin alike at the same time (n answers to one prompt) the oldest computes the pages that they
+/// share; the others take them from the prefix cache then.
+///
 /// A request starts when a slot is free and the pages of its prompt are in sight; none overtakes another. When pages
 /// run out, unshared pages of the prefix cache go first, then the youngest request gives its memory back and is
 /// computed again later. The pool holds at least one full context, so the oldest request always gets on.
@@ -72,6 +75,8 @@ class Scheduler {
 
   bool idle() const { return waiting_.empty() && running_.empty(); }
   SchedulerStats stats() const;
+  /// The same into an object that is used again and again: allocates nothing then.
+  void read_stats(SchedulerStats& to) const;
 
  private:
   struct Job;
@@ -81,6 +86,9 @@ class Scheduler {
   void admit();
   bool may_start(const Job& job) const;
   void start(JobPointer job);
+  bool begin(Job& job);
+  bool awaits_other(const Job& job) const;
+  void adopt_prefix(Job& job);
   void compose();
   bool give_pages(Job& job, std::int64_t rows);
   void preempt(std::size_t running);
@@ -99,6 +107,7 @@ class Scheduler {
   std::vector<StepPart> parts_;
   std::vector<Job*> part_jobs_;
   std::vector<float> logits_;
+  std::vector<float> raw_logits_;  ///< as the model gave them, for logprobs
   std::vector<TokenLogprob> top_;
   std::vector<Candidate> candidates_;
   SchedulerStats stats_;

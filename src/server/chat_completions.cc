@@ -8,16 +8,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct ReplyHead {
-  std::string id = random_id("chatcmpl-");
-  std::int64_t created = unix_seconds();
-  std::string model;
-
-  Json object(const char* kind, Json choices) const {
-    return {{"id", id}, {"object", kind}, {"created", created}, {"model", model}, {"choices", std::move(choices)}};
-  }
-};
-
 Json bytes_of(const std::string& text) {
   Json bytes = Json::array();
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
@@ -39,46 +29,36 @@ Json logprobs_of(const std::vector<TokenText>& tokens) {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-class WholeChat final : public WholeReply {
+class WholeChat final : public WholeOpenAiReply {
  public:
   WholeChat(std::shared_ptr<Exchange> exchange, std::size_t answers, ReplyHead head)
-      : WholeReply(std::move(exchange), answers, ErrorStyle::openai), head_(std::move(head)) {}
+      : WholeOpenAiReply(std::move(exchange), answers, std::move(head), "chat.completion") {}
 
  protected:
-  Json body(const std::vector<Answer>& answers, const Usage& usage) override {
-    Json choices = Json::array();
-    for (std::size_t i = 0; i < answers.size(); ++i) {
-      const AnswerPiece& all = answers[i].all;
-      const bool only_calls = all.text.empty() && !all.tool_calls.empty();
-      Json message{
-          {"role", "assistant"}, {"content", only_calls ? Json(nullptr) : Json(all.text)}, {"refusal", nullptr}};
-      if (!all.reasoning.empty()) message["reasoning_content"] = all.reasoning;
-      for (const ToolCallPiece& call : all.tool_calls) {
-        message["tool_calls"].push_back({{"id", call.id},
-                                         {"type", "function"},
-                                         {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
-      }
-      choices.push_back({{"index", i},
-                         {"message", std::move(message)},
-                         {"logprobs", all.tokens.empty() ? Json(nullptr) : logprobs_of(all.tokens)},
-                         {"finish_reason", finish_reason(answers[i].ending)}});
+  Json choice(std::size_t index, const Answer& answer) const override {
+    const AnswerPiece& all = answer.all;
+    const bool only_calls = all.text.empty() && !all.tool_calls.empty();
+    Json message{{"role", "assistant"}, {"content", only_calls ? Json(nullptr) : Json(all.text)}, {"refusal", nullptr}};
+    if (!all.reasoning.empty()) message["reasoning_content"] = all.reasoning;
+    for (const ToolCallPiece& call : all.tool_calls) {
+      message["tool_calls"].push_back(
+          {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     }
-    Json object = head_.object("chat.completion", std::move(choices));
-    object["usage"] = openai_usage(usage);
-    return object;
+    return {{"index", index},
+            {"message", std::move(message)},
+            {"logprobs", all.tokens.empty() ? Json(nullptr) : logprobs_of(all.tokens)},
+            {"finish_reason", finish_reason(answer.ending)}};
   }
-
- private:
-  ReplyHead head_;
 };
 
-class StreamedChat final : public Reply {
+class StreamedChat final : public StreamedOpenAiReply {
  public:
-  StreamedChat(std::shared_ptr<Exchange> exchange, std::size_t answers, ReplyHead head, StreamOptions options)
-      : stream_(std::move(exchange)), answers_(answers), head_(std::move(head)), options_(options) {}
+  StreamedChat(std::shared_ptr<Exchange> exchange, std::size_t answers, ReplyHead head, bool include_usage)
+      : StreamedOpenAiReply(std::move(exchange), std::move(head), "chat.completion.chunk", include_usage),
+        answers_(answers) {}
 
   void start() override {
-    stream_.start();
+    StreamedOpenAiReply::start();
     for (std::size_t i = 0; i < answers_; ++i) send(i, {{"role", "assistant"}, {"content", ""}}, {}, nullptr);
   }
 
@@ -103,34 +83,15 @@ class StreamedChat final : public Reply {
     send(answer, Json::object(), {}, &ending);
   }
 
-  void end(const Usage& usage) override {
-    if (options_.include_usage) {
-      Json object = head_.object("chat.completion.chunk", Json::array());
-      object["usage"] = openai_usage(usage);
-      stream_.send("", object);
-    }
-    stream_.send_text("", "[DONE]");
-    stream_.finish();
-  }
-
-  void fail(const ApiError& error) override {
-    stream_.send_text("", error_event(error, ErrorStyle::openai));
-    stream_.finish();
-  }
-
  private:
   void send(std::size_t answer, Json delta, const std::vector<TokenText>& tokens, const AnswerEnding* ending) {
-    Json choice{{"index", answer},
-                {"delta", std::move(delta)},
-                {"logprobs", tokens.empty() ? Json(nullptr) : logprobs_of(tokens)},
-                {"finish_reason", ending != nullptr ? Json(finish_reason(*ending)) : Json(nullptr)}};
-    stream_.send("", head_.object("chat.completion.chunk", Json::array({std::move(choice)})));
+    send_choice({{"index", answer},
+                 {"delta", std::move(delta)},
+                 {"logprobs", tokens.empty() ? Json(nullptr) : logprobs_of(tokens)},
+                 {"finish_reason", ending != nullptr ? Json(finish_reason(*ending)) : Json(nullptr)}});
   }
 
-  EventStream stream_;
   std::size_t answers_;
-  ReplyHead head_;
-  StreamOptions options_;
 };
 
 void read_logprobs(const ModelService& service, JsonFields& fields, GenerationCall& call) {
@@ -210,20 +171,19 @@ void handle_chat_completions(const ModelService& service, const HttpRequest& req
   call.stop = service.read_stop(fields, "stop");
   read_max_tokens(fields, call);
   read_logprobs(service, fields, call);
-  const bool stream = fields.boolean("stream").value_or(false);
-  const StreamOptions options = read_stream_options(fields, stream);
+  const StreamOptions options = read_stream_options(fields);
   const Conversation conversation = read_conversation(fields, service.limits());
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity"});
   fields.refuse_others();
   service.prepare(conversation, call);
 
-  ReplyHead head{.model = service.name()};
-  const std::size_t answers = call.answers();
+  service.check_size(call, options.stream);
+  ReplyHead head{.id = random_id("chatcmpl-"), .model = service.name()};
   std::unique_ptr<Reply> reply;
-  if (stream) {
-    reply = std::make_unique<StreamedChat>(to, answers, std::move(head), options);
+  if (options.stream) {
+    reply = std::make_unique<StreamedChat>(to, call.answers(), std::move(head), options.include_usage);
   } else {
-    reply = std::make_unique<WholeChat>(to, answers, std::move(head));
+    reply = std::make_unique<WholeChat>(to, call.answers(), std::move(head));
   }
   service.run(std::move(call), std::move(reply), *to);
 }

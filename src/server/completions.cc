@@ -8,22 +8,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What all chunks of a reply share.
-struct ReplyHead {
-  std::string id = random_id("cmpl-");
-  std::int64_t created = unix_seconds();
-  std::string model;
-  std::vector<std::string> echo;  ///< a text that comes before each answer
-
-  Json object(Json choices) const {
-    return {{"id", id},
-            {"object", "text_completion"},
-            {"created", created},
-            {"model", model},
-            {"choices", std::move(choices)}};
-  }
-};
-
 Json logprobs_of(const std::vector<TokenText>& tokens, std::size_t offset) {
   Json texts = Json::array();
   Json values = Json::array();
@@ -49,65 +33,49 @@ Json choice_of(std::size_t index, const std::string& text, const std::vector<Tok
           {"finish_reason", ending != nullptr ? Json(finish_reason(*ending)) : Json(nullptr)}};
 }
 
-class WholeCompletion final : public WholeReply {
+constexpr const char* kKind = "text_completion";  // of a chunk as well
+
+class WholeCompletion final : public WholeOpenAiReply {
  public:
-  WholeCompletion(std::shared_ptr<Exchange> exchange, std::size_t answers, ReplyHead head)
-      : WholeReply(std::move(exchange), answers, ErrorStyle::openai), head_(std::move(head)) {}
+  /// `echo`: a text that comes before each answer.
+  WholeCompletion(std::shared_ptr<Exchange> exchange, ReplyHead head, std::vector<std::string> echo)
+      : WholeOpenAiReply(std::move(exchange), echo.size(), std::move(head), kKind), echo_(std::move(echo)) {}
 
  protected:
-  Json body(const std::vector<Answer>& answers, const Usage& usage) override {
-    Json choices = Json::array();
-    for (std::size_t i = 0; i < answers.size(); ++i) {
-      const std::string& echo = head_.echo[i];
-      choices.push_back(
-          choice_of(i, echo + answers[i].all.text, answers[i].all.tokens, echo.size(), &answers[i].ending));
-    }
-    Json object = head_.object(std::move(choices));
-    object["usage"] = openai_usage(usage);
-    return object;
+  Json choice(std::size_t index, const Answer& answer) const override {
+    const std::string& echo = echo_[index];
+    return choice_of(index, echo + answer.all.text, answer.all.tokens, echo.size(), &answer.ending);
   }
 
  private:
-  ReplyHead head_;
+  std::vector<std::string> echo_;
 };
 
-class StreamedCompletion final : public Reply {
+class StreamedCompletion final : public StreamedOpenAiReply {
  public:
-  StreamedCompletion(std::shared_ptr<Exchange> exchange, std::size_t answers, ReplyHead head, StreamOptions options)
-      : stream_(std::move(exchange)), head_(std::move(head)), options_(options), written_(answers, 0) {}
+  StreamedCompletion(std::shared_ptr<Exchange> exchange, ReplyHead head, std::vector<std::string> echo,
+                     bool include_usage)
+      : StreamedOpenAiReply(std::move(exchange), std::move(head), kKind, include_usage),
+        echo_(std::move(echo)),
+        written_(echo_.size(), 0) {}
 
   void start() override {
-    stream_.start();
-    for (std::size_t i = 0; i < head_.echo.size(); ++i) {
-      if (!head_.echo[i].empty()) send(i, head_.echo[i], {}, nullptr);
+    StreamedOpenAiReply::start();
+    for (std::size_t i = 0; i < echo_.size(); ++i) {
+      if (!echo_[i].empty()) send(i, echo_[i], {}, nullptr);
     }
   }
   void piece(std::size_t answer, const AnswerPiece& piece) override { send(answer, piece.text, piece.tokens, nullptr); }
   void end_answer(std::size_t answer, const AnswerEnding& ending) override { send(answer, "", {}, &ending); }
-  void end(const Usage& usage) override {
-    if (options_.include_usage) {
-      Json object = head_.object(Json::array());
-      object["usage"] = openai_usage(usage);
-      stream_.send("", object);
-    }
-    stream_.send_text("", "[DONE]");
-    stream_.finish();
-  }
-  void fail(const ApiError& error) override {
-    stream_.send_text("", error_event(error, ErrorStyle::openai));
-    stream_.finish();
-  }
 
  private:
   void send(std::size_t answer, const std::string& text, const std::vector<TokenText>& tokens,
             const AnswerEnding* ending) {
-    stream_.send("", head_.object(Json::array({choice_of(answer, text, tokens, written_[answer], ending)})));
+    send_choice(choice_of(answer, text, tokens, written_[answer], ending));
     written_[answer] += text.size();
   }
 
-  EventStream stream_;
-  ReplyHead head_;
-  StreamOptions options_;
+  std::vector<std::string> echo_;
   std::vector<std::size_t> written_;  // bytes of each answer
 };
 
@@ -154,8 +122,7 @@ void handle_completions(const ModelService& service, const HttpRequest& request,
   call.stop = service.read_stop(fields, "stop");
   call.max_tokens = fields.integer("max_tokens", 1, INT32_MAX).value_or(16);
   call.top_logprobs = fields.integer("logprobs", 0, service.limits().top_logprobs).value_or(-1);
-  const bool stream = fields.boolean("stream").value_or(false);
-  const StreamOptions options = read_stream_options(fields, stream);
+  const StreamOptions options = read_stream_options(fields);
   const bool echo = fields.boolean("echo").value_or(false);
   if (const auto best_of = fields.integer("best_of", 1, service.limits().answers);
       best_of && *best_of != call.answers_per_prompt) {
@@ -169,17 +136,18 @@ void handle_completions(const ModelService& service, const HttpRequest& request,
     refuse("n", "times the number of prompts must be at most {}, is {}", service.limits().answers, call.answers());
   }
 
-  ReplyHead head{.model = service.name()};
+  service.check_size(call, options.stream);
+  ReplyHead head{.id = random_id("cmpl-"), .model = service.name()};
+  std::vector<std::string> echoes;
   for (const auto& prompt : call.prompts) {
     const std::string text = echo ? service.tokenizer().decode(prompt, true) : "";
-    head.echo.insert(head.echo.end(), static_cast<std::size_t>(call.answers_per_prompt), text);
+    echoes.insert(echoes.end(), static_cast<std::size_t>(call.answers_per_prompt), text);
   }
-  const std::size_t answers = call.answers();
   std::unique_ptr<Reply> reply;
-  if (stream) {
-    reply = std::make_unique<StreamedCompletion>(to, answers, std::move(head), options);
+  if (options.stream) {
+    reply = std::make_unique<StreamedCompletion>(to, std::move(head), std::move(echoes), options.include_usage);
   } else {
-    reply = std::make_unique<WholeCompletion>(to, answers, std::move(head));
+    reply = std::make_unique<WholeCompletion>(to, std::move(head), std::move(echoes));
   }
   service.run(std::move(call), std::move(reply), *to);
 }

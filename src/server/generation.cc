@@ -218,6 +218,7 @@ void run_generation(const GenerationContext& context, GenerationCall call, std::
     generation->set_tickets(taken);
     started.start();
   });
+  if (tickets.empty() && context.loop.stopping()) throw ApiError(503, "the server is stopping");
   if (tickets.empty()) throw ApiError(429, "too many requests are waiting; come again later", "", "queue_full");
   exchange.on_abort([&loop = context.loop, tickets] {
     for (const Ticket ticket : tickets) loop.cancel(ticket);

@@ -19,10 +19,11 @@ struct HttpOptions {
   std::size_t max_connections = 1024;
   std::size_t max_header_bytes = std::size_t{16} << 10;
   std::size_t max_body_bytes = std::size_t{8} << 20;
-  std::chrono::milliseconds idle_timeout{60'000};   ///< between requests of a connection
-  std::chrono::milliseconds read_timeout{30'000};   ///< for the whole of a request
-  std::chrono::milliseconds write_timeout{30'000};  ///< for a piece of a reply to be taken
-  std::string certificate;                          ///< PEM files; both empty: no TLS
+  std::size_t max_all_bodies_bytes = std::size_t{256} << 20;  ///< of all requests that are being read
+  std::chrono::milliseconds idle_timeout{60'000};             ///< between requests of a connection
+  std::chrono::milliseconds read_timeout{30'000};             ///< for the whole of a request
+  std::chrono::milliseconds write_timeout{30'000};            ///< for a piece of a reply to be taken
+  std::string certificate;                                    ///< PEM files; both empty: no TLS
   std::string private_key;
 };
 
@@ -44,6 +45,8 @@ class HttpServer {
   void stop_accepting();
   /// Connections that are open.
   std::size_t connections() const;
+  /// Requests whose replies are not sent yet.
+  std::size_t answering() const;
 
  private:
   struct State;

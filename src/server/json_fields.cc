@@ -59,12 +59,15 @@ std::optional<std::int64_t> JsonFields::integer(std::string_view name, std::int6
                      (value->is_number_float() && std::floor(value->get<double>()) == value->get<double>());
   if (!whole)
     refuse(name_of(name), "must be an integer, is {}", value->is_number() ? to_text(*value) : kind_of(*value));
-  // Compared as doubles first: what a 64-bit integer does not hold is out of range anyway.
+  constexpr double kBeyond = 9223372036854775808.0;  // 2^63
   const auto wide = value->get<double>();
-  if (wide < static_cast<double>(least) || wide > static_cast<double>(most)) {
+  const bool held =
+      value->is_number_unsigned() ? value->get<std::uint64_t>() <= INT64_MAX : wide >= -kBeyond && wide < kBeyond;
+  const std::int64_t number = held ? value->get<std::int64_t>() : 0;
+  if (!held || number < least || number > most) {
     refuse(name_of(name), "must be from {} to {}, is {}", least, most, to_text(*value));
   }
-  return value->get<std::int64_t>();
+  return number;
 }
 
 std::optional<double> JsonFields::number(std::string_view name, double least, double most) {

@@ -120,6 +120,16 @@ void ModelService::prepare(const Conversation& conversation, GenerationCall& cal
   call.ignore_stop_tokens = false;  // a complete text leaves nothing else
 }
 
+void ModelService::check_size(const GenerationCall& call, bool stream) const {
+  if (stream || call.top_logprobs < 0) return;
+  const std::int64_t context = engine_.memory().context;
+  const std::int64_t tokens = call.max_tokens > 0 ? std::min(call.max_tokens, context) : context;
+  const std::int64_t values = static_cast<std::int64_t>(call.answers()) * tokens * (1 + call.top_logprobs);
+  if (values <= limits_.whole_logprobs) return;
+  refuse("logprobs", "would have up to {} values in one reply, more than {}: ask for fewer tokens, or for a stream",
+         values, limits_.whole_logprobs);
+}
+
 ToolChoice tool_choice_named(const std::string& word) {
   if (word == "auto") return ToolChoice::automatic;
   if (word == "none") return ToolChoice::none;

@@ -25,6 +25,7 @@ struct RequestLimits {
   std::int64_t top_logprobs = 20;
   std::size_t logit_biases = 1024;
   std::size_t tools = 256;
+  std::int64_t whole_logprobs = 262'144;  ///< tokens times alternatives in a reply that is not a stream
 };
 
 /// The model as handlers see it. Immutable after construction; safe to use from several threads.
@@ -53,6 +54,9 @@ class ModelService {
 
   /// Puts a conversation into the call: prompt, parser, rule. Throws ApiError for what the model cannot do.
   void prepare(const Conversation& conversation, GenerationCall& call) const;
+
+  /// Refuses logprobs that would make a reply as a whole too large.
+  void check_size(const GenerationCall& call, bool stream) const;
 
   void run(GenerationCall call, std::unique_ptr<Reply> reply, Exchange& exchange) const {
     run_generation(context_, std::move(call), std::move(reply), exchange);

@@ -11,8 +11,6 @@
 namespace pergola {
 namespace {
 
-constexpr double kStallSeconds = 10;
-
 void require_method(const HttpRequest& request, std::string_view method) {
   if (request.method == method) return;
   throw ApiError(405,
@@ -41,7 +39,7 @@ void Router::handle_health(const std::shared_ptr<Exchange>& to) const {
   const ModelService* service = service_.load();
   if (service == nullptr) throw ApiError(503, "the model is being loaded");
   const double stalled = service->loop().stalled_seconds();
-  if (stalled > kStallSeconds) {
+  if (stalled > stall_seconds_) {
     throw ApiError(503, fmt::format("work waits, but no step was finished for {:.0f} seconds", stalled));
   }
   to->respond({.body = R"({"status":"ok"})"});
@@ -50,7 +48,10 @@ void Router::handle_health(const std::shared_ptr<Exchange>& to) const {
 void Router::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& to) const {
   const std::string& path = request.path;
   access_.check(request, path == "/health" || path == "/");
-  if (path == "/health") return handle_health(to);
+  if (path == "/health") {
+    require_method(request, "GET");
+    return handle_health(to);
+  }
   if (path == "/") {  // nothing but a form: its calls bring the key
     require_method(request, "GET");
     return to->respond(chat_page());

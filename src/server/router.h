@@ -15,7 +15,9 @@ namespace pergola {
 /// From a request to its handler.
 class Router {
  public:
-  Router(AccessRules access) : access_(std::move(access)) {}
+  /// `stall_seconds`: work that waits longer than this for a step to end makes /health say so.
+  explicit Router(AccessRules access, double stall_seconds = 10)
+      : access_(std::move(access)), stall_seconds_(stall_seconds) {}
 
   /// Until then every route answers 503. `service` outlives the router.
   void set_ready(const ModelService& service) { service_.store(&service); }
@@ -31,6 +33,7 @@ class Router {
   void handle_health(const std::shared_ptr<Exchange>& to) const;
 
   AccessRules access_;
+  double stall_seconds_;
   mutable RequestCounter counter_;
   std::atomic<const ModelService*> service_{nullptr};
 };
