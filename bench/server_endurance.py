@@ -4,7 +4,10 @@
     server_endurance.py PERGOLA MODEL_FOLDER SCENARIO [--seconds N]
 
 Scenarios:
-  streams      64 streams of mixed lengths for N seconds: errors, greedy answers against their single runs, memory, throughput
+  streams      64 streams of mixed lengths for N seconds: errors, greedy answers against their single runs, memory, throughput.
+               A gap is the distance of the two largest log-probabilities of a token. Where an answer differs from its single
+               run, the single run's gap at the first other token is at most the noise of gaps, which is measured on the equal
+               tokens before
   flood        500 connections at once on 16 slots: what was answered, what got 429, memory
   disconnects  1,000 clients that leave at a random time: pages and slots in use in the end
   prefix       the same 2,000-token prompt twice: times to the first token, and whether the tokens are the same
@@ -173,22 +176,24 @@ async def streams(server, seconds):
 
     await asyncio.gather(watch(), *(worker(number) for number in range(64)))
     elapsed = time.perf_counter() - begin
-    equal, gaps = 0, []
+    equal, gaps, noise = 0, [], []
     for job, result in results:
         expected = alone[job]
-        if result["tokens"] == expected["tokens"]:
-            equal += 1
-            continue
-        for place, (a, b) in enumerate(zip(result["tokens"], expected["tokens"])):
+        equal += result["tokens"] == expected["tokens"]
+        for a, b, gap, gap_alone in zip(result["tokens"], expected["tokens"], result["gaps"], expected["gaps"]):
             if a != b:
-                gaps.append(expected["gaps"][place])
+                gaps.append(gap_alone)
                 break
+            noise.append(abs(gap - gap_alone))
+    noise.sort()
     settled = memory[len(memory) // 4 :]
     rate = sum(len(result["tokens"]) for _, result in results) / elapsed
     return {
         "seconds": round(elapsed), "answers": len(results), "failed": sum(not result["done"] for _, result in results),
-        "equal_to_single_run": equal, "diverged": len(gaps), "largest_gap_at_divergence": max(gaps, default=0),
-        "resident_bytes": [memory[0][1], memory[-1][1]], "resident_bytes_per_minute": round(slope_per_minute(settled)),
+        "equal_to_single_run": equal, "diverged": len(gaps), "largest_gap_at_divergence": round(max(gaps, default=0), 3),
+        "noise_of_gaps": {name: round(noise[min(int(len(noise) * share), len(noise) - 1)], 4) for name, share in
+                          {"median": 0.5, "p99": 0.99, "p99.9": 0.999, "largest": 1}.items()},
+        "resident_bytes": [settled[0][1], settled[-1][1]], "resident_bytes_per_minute": round(slope_per_minute(settled)),
         "tokens_per_second": round(rate, 1), "tokens_per_second_alone": round(alone_rate, 1), "gain": round(rate / alone_rate, 2),
     }
 

@@ -2,6 +2,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -115,48 +116,78 @@ nlohmann::ordered_json to_json(const std::vector<Summary>& summaries, const Argu
   return json;
 }
 
-/// Draws which share of requests had their first token after how long: a line a phase, as SVG.
+/// 1, 2 and 5 times powers of ten, from the last one below `low` to the first one above `high`.
+std::vector<double> logarithmic_ticks(double low, double high) {
+  std::vector<double> ticks;
+  for (double decade = std::pow(10, std::floor(std::log10(low)));; decade *= 10) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double tick = decade * factor;
+      if (tick <= low) ticks.clear();
+      ticks.push_back(tick);
+      if (tick >= high) return ticks;
+    }
+  }
+}
+
+/// Draws which share of the answers had their first token after how long: a line a phase, as SVG. Empty without
+/// answers.
 std::string plot_of(const std::vector<Summary>& summaries) {
   constexpr double kWidth = 640;
   constexpr double kHeight = 360;
   constexpr double kMargin = 56;
   static constexpr const char* kColors[] = {"#2b6cb0", "#c05621"};
-  double most = 0;
-  for (const Summary& summary : summaries) {
-    for (const double value : summary.first_token) most = std::max(most, value);
-  }
-  if (most == 0) return "";
-  const auto x = [&](double value) { return kMargin + (kWidth - 2 * kMargin) * value / most; };
+  std::vector<double> all;
+  for (const Summary& summary : summaries)
+    all.insert(all.end(), summary.first_token.begin(), summary.first_token.end());
+  if (all.empty()) return "";
+  const auto [least, most] = std::ranges::minmax(all);
+  const std::vector<double> ticks = logarithmic_ticks(std::max(least, 1e-6), std::max({most, 2 * least, 2e-6}));
+  const double start = std::log(ticks.front());
+  const double width = std::log(ticks.back()) - start;
+  const auto x = [&](double seconds) {
+    return kMargin + (kWidth - 2 * kMargin) * (std::log(std::max(seconds, ticks.front())) - start) / width;
+  };
   const auto y = [&](double share) { return kHeight - kMargin - (kHeight - 2 * kMargin) * share; };
+  const auto text = [](double at_x, double at_y, const char* anchor, const std::string& content,
+                       const char* color = "#222") {
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\">{}</text>\n", at_x, at_y, anchor,
+                       color, content);
+  };
+  const auto line = [](double x1, double y1, double x2, double y2) {
+    return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", x1, y1, x2,
+                       y2);
+  };
+
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" font-size=\"13\">"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" font-size=\"13\">\n"
+      "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
       kWidth, kHeight);
-  for (int i = 0; i <= 4; ++i) {
-    const double share = 0.25 * i;
-    svg += fmt::format("<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"#ddd\"/>", x(0), y(share), x(most),
-                       y(share));
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0f} %</text>", kMargin - 6, y(share) + 4,
-                       100 * share);
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", x(share * most),
-                       kHeight - kMargin + 18, human_seconds(share * most));
+  for (const double share : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+    svg += line(kMargin, y(share), kWidth - kMargin, y(share));
+    svg += text(kMargin - 6, y(share) + 4, "end", fmt::format("{:.0f} %", 100 * share));
+  }
+  for (const double tick : ticks) {
+    svg += line(x(tick), y(0), x(tick), y(1));
+    svg +=
+        text(x(tick), y(0) + 18, "middle", tick < 1 ? fmt::format("{:g} ms", 1e3 * tick) : fmt::format("{:g} s", tick));
   }
   for (std::size_t i = 0; i < summaries.size(); ++i) {
     std::vector<double> sorted = summaries[i].first_token;
-    std::sort(sorted.begin(), sorted.end());
-    std::string points = fmt::format("{},{}", x(0), y(0));
+    if (sorted.empty()) continue;
+    std::ranges::sort(sorted);
+    std::string points = fmt::format("{:.1f},{:.1f}", x(sorted.front()), y(0));
     for (std::size_t k = 0; k < sorted.size(); ++k) {
-      points += fmt::format(" {:.1f},{:.1f}", x(sorted[k]),
-                            y(static_cast<double>(k + 1) / static_cast<double>(sorted.size())));
+      const double share = static_cast<double>(k + 1) / static_cast<double>(sorted.size());
+      points += fmt::format(" {0:.1f},{1:.1f} {0:.1f},{2:.1f}", x(sorted[k]),
+                            y(static_cast<double>(k) / static_cast<double>(sorted.size())), y(share));
     }
     const char* color = kColors[i % std::size(kColors)];
-    svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>", points, color);
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"{}\">{}</text>", kWidth - kMargin - 60,
-                       kHeight - kMargin - 30 - 18 * static_cast<double>(i), color, summaries[i].name);
+    svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", points, color);
+    svg += text(kWidth - kMargin - 8, y(0) - 10 - 18 * static_cast<double>(summaries.size() - 1 - i), "end",
+                summaries[i].name, color);
   }
-  svg += fmt::format(
-      "<text x=\"{}\" y=\"24\" text-anchor=\"middle\">requests that had their first token within this time</text>",
-      kWidth / 2);
+  svg += text(kWidth / 2, 28, "middle", "Answers that had begun within a time");
+  svg += text(kWidth / 2, kHeight - 12, "middle", "time to the first token");
   return svg + "</svg>\n";
 }
 
@@ -167,10 +198,15 @@ int act(const Arguments& arguments) {
   std::vector<Summary> summaries;
   for (const LoadPhase& phase : run_load(options, show_progress())) summaries.push_back(summarize(phase));
   if (!arguments.plot.empty()) {
-    std::ofstream file(arguments.plot);
-    file << plot_of(summaries);
-    file.close();
-    if (!file) fail({.file = arguments.plot}, "cannot write the plot");
+    const std::string plot = plot_of(summaries);
+    if (plot.empty()) {
+      message("note: no plot was written, for no request was answered");
+    } else {
+      std::ofstream file(arguments.plot);
+      file << plot;
+      file.close();
+      if (!file) fail({.file = arguments.plot}, "cannot write the plot");
+    }
   }
   if (arguments.json) {
     write_output(to_json(summaries, arguments).dump(2) + "\n");

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -40,21 +41,35 @@ struct Arguments {
   bool no_prefix_cache = false;
 };
 
-/// Keys of the command line, of the file (one a line) and of the environment. Blank ones count as none.
+/// The keys in a file: one a line, without white space around it.
+std::vector<std::string> keys_in(const std::string& path) {
+  constexpr const char* kWhite = " \t\r";
+  std::vector<std::string> keys;
+  const std::string text = read_text_file(path);
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    std::string line = text.substr(start, end - start);
+    line.erase(0, line.find_first_not_of(kWhite));
+    line.erase(line.find_last_not_of(kWhite) + 1);
+    if (!line.empty()) keys.push_back(std::move(line));
+    start = end + 1;
+  }
+  if (keys.empty()) fail({.file = path}, "has no key: one a line is expected");
+  return keys;
+}
+
+/// Keys of the command line, of the file and of the environment. An empty one is an error: whoever gives it believes
+/// that the server is guarded.
 std::vector<std::string> all_keys(const Arguments& arguments) {
   std::vector<std::string> keys = arguments.api_keys;
-  if (const char* key = std::getenv("PERGOLA_API_KEY")) keys.emplace_back(key);
-  if (!arguments.api_key_file.empty()) {
-    const std::string text = read_text_file(arguments.api_key_file);
-    for (std::size_t start = 0; start < text.size();) {
-      const std::size_t end = std::min(text.find_first_of("\r\n", start), text.size());
-      keys.push_back(text.substr(start, end - start));
-      start = end + 1;
-    }
+  if (std::ranges::count(keys, "") > 0) fail({.field = "--api-key"}, "is empty");
+  if (const char* key = std::getenv("PERGOLA_API_KEY")) {
+    if (*key == '\0') fail({}, "the variable PERGOLA_API_KEY is empty; unset it to serve without a key");
+    keys.emplace_back(key);
   }
-  std::erase(keys, "");
-  if (keys.empty() && !arguments.api_key_file.empty()) {
-    fail({.file = arguments.api_key_file}, "has no key: one a line is expected");
+  if (!arguments.api_key_file.empty()) {
+    const std::vector<std::string> more = keys_in(arguments.api_key_file);
+    keys.insert(keys.end(), more.begin(), more.end());
   }
   return keys;
 }
@@ -125,8 +140,8 @@ int act(const Arguments& arguments) {
   message("stopping: {} seconds for requests that run", arguments.drain_seconds);
   server.stop_accepting();
   loop.stop(std::chrono::seconds(arguments.drain_seconds));
-  // Last words are on their way.
-  for (int i = 0; i < 20 && server.connections() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  // Last words are on their way; who does not take them misses them.
+  for (int i = 0; i < 200 && server.answering() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
   router.set_stopped();
   return 0;
 }
@@ -203,7 +218,8 @@ void add_serve(CLI::App& app, Action& action) {
   add_scheduling_options(*command, *arguments);
   arguments->http.threads = 2;
   command->footer(R"(
-Routes: /v1/chat/completions, /v1/completions, /v1/models, /health. docs/server.md tells what they take.
+Routes: /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models, /tokenize, /detokenize,
+/health, /metrics, and a chat page at /. docs/server.md tells what they take.
 
 Examples:
   pergola serve models/story

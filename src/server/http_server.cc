@@ -102,11 +102,16 @@ class BodyShare {
   BodyShare(const BodyShare&) = delete;
   BodyShare& operator=(const BodyShare&) = delete;
 
-  /// The body has grown to `bytes`; false when that is too much for all together.
+  /// The body has grown to `bytes`; false, and nothing is counted, when that is too much for all together.
   bool grow(std::size_t bytes) {
-    total_ += bytes - mine_;
-    mine_ = bytes;
-    return total_ <= most_;
+    if (bytes <= mine_) return true;
+    const std::size_t more = bytes - mine_;
+    if ((total_ += more) <= most_) {
+      mine_ = bytes;
+      return true;
+    }
+    total_ -= more;
+    return false;
   }
 
  private:

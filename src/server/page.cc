@@ -16,12 +16,12 @@ constexpr const char* kPage = R"html(<!doctype html>
 :root[data-theme=dark] { --page: #171a18; --ink: #e6e8e4; --faint: #98a29b; --line: #333935; --card: #1f2421; --mine: #27352a; --accent: #7fbf8a; --on-accent: #10140f; --bad: #ff8a80; color-scheme: dark; }
 * { box-sizing: border-box; }
 body { margin: 0; height: 100vh; height: 100dvh; display: flex; flex-direction: column; background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-header, form, #settings { border-color: var(--line); border-style: solid; border-width: 0; padding: .6rem 1rem; }
+header, #form, #settings { border-color: var(--line); border-style: solid; border-width: 0; padding: .6rem 1rem; }
 header { display: flex; gap: .8rem; align-items: center; border-bottom-width: 1px; }
 header h1 { font-size: 1rem; margin: 0; }
 #model { color: var(--faint); flex: 1; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-button { font: inherit; border: 1px solid var(--line); background: var(--card); color: var(--ink); border-radius: .5rem; padding: .35rem .8rem; cursor: pointer; }
-button.main { background: var(--accent); color: var(--on-accent); border-color: var(--accent); }
+button { font: inherit; white-space: nowrap; border: 1px solid var(--line); background: var(--card); color: var(--ink); border-radius: .5rem; padding: .35rem .8rem; cursor: pointer; }
+button.main { min-width: 4.8rem; background: var(--accent); color: var(--on-accent); border-color: var(--accent); }
 button:focus-visible, textarea:focus-visible, input:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 #settings { display: none; border-bottom-width: 1px; gap: .8rem; flex-wrap: wrap; background: var(--card); }
 #settings.open { display: flex; }
@@ -36,7 +36,8 @@ main > div { max-width: 46rem; margin: 0 auto; }
 .turn details { color: var(--faint); margin-bottom: .5rem; }
 .facts { font-size: .8rem; color: var(--faint); margin-top: .4rem; white-space: normal; }
 .empty { color: var(--faint); text-align: center; margin-top: 20vh; }
-form { display: flex; gap: .6rem; border-top-width: 1px; max-width: 48rem; width: 100%; margin: 0 auto; }
+#form { display: flex; gap: .6rem; border-top-width: 1px; padding-inline: max(1rem, calc(50% - 23rem)); }
+@media (max-width: 30rem) { header { gap: .5rem; padding-inline: .7rem; } header h1 { display: none; } #model { color: var(--ink); } header button { padding: .35rem .6rem; } #settings label { flex: 1 1 8rem; } #settings input { width: 100%; } .turn.user { margin-left: 8%; } }
 textarea { flex: 1; font: inherit; resize: none; height: 4.2rem; padding: .5rem .7rem; border-radius: .6rem; border: 1px solid var(--line); background: var(--card); color: var(--ink); }
 </style>
 </head>
@@ -47,7 +48,7 @@ textarea { flex: 1; font: inherit; resize: none; height: 4.2rem; padding: .5rem 
   <button id="gear" type="button" aria-expanded="false" aria-controls="settings">Settings</button>
   <button id="theme" type="button" aria-label="Light or dark">◐</button>
 </header>
-<section id="settings" aria-label="Settings">
+<form id="settings" aria-label="Settings">
   <label>Temperature<input id="temperature" type="number" min="0" max="5" step="0.05" placeholder="model's own"></label>
   <label>Top p<input id="top_p" type="number" min="0" max="1" step="0.01" placeholder="model's own"></label>
   <label>Top k<input id="top_k" type="number" min="0" step="1" placeholder="model's own"></label>
@@ -55,7 +56,7 @@ textarea { flex: 1; font: inherit; resize: none; height: 4.2rem; padding: .5rem 
   <label>Seed<input id="seed" type="number" step="1" placeholder="random"></label>
   <label>API key<input id="key" type="password" autocomplete="off" placeholder="none"></label>
   <label class="wide">System message<input id="system" type="text" placeholder="none"></label>
-</section>
+</form>
 <main aria-live="polite"><div id="turns"><p class="empty">Write something below.</p></div></main>
 <form id="form">
   <textarea id="input" placeholder="Message (Enter sends, Shift+Enter breaks the line)" aria-label="Message" autofocus></textarea>
@@ -84,13 +85,20 @@ async function loadModel() {
     $("model").textContent = error.message;
   }
 }
+// Follows what is written, unless the reader has scrolled away from it.
+function keepEndInSight(change) {
+  const main = document.querySelector("main"), atEnd = main.scrollHeight - main.scrollTop - main.clientHeight < 40;
+  change();
+  if (atEnd) main.scrollTop = main.scrollHeight;
+}
 function addTurn(kind, text) {
   document.querySelector(".empty")?.remove();
   const turn = document.createElement("div");
   turn.className = "turn " + kind;
   turn.textContent = text;
   $("turns").append(turn);
-  turn.scrollIntoView({block: "end"});
+  const main = document.querySelector("main");
+  main.scrollTop = main.scrollHeight;
   return turn;
 }
 function settings() {
@@ -129,8 +137,9 @@ async function* eventsOf(body) {
 async function ask(text) {
   if (!model) await loadModel();
   addTurn("user", text);
-  messages.push({role: "user", content: text});
-  const sent = $("system").value ? [{role: "system", content: $("system").value}, ...messages] : messages;
+  const conversation = messages;  // "New chat" starts another one
+  conversation.push({role: "user", content: text});
+  const sent = $("system").value ? [{role: "system", content: $("system").value}, ...conversation] : conversation;
   const answer = makeAnswer();
   running = new AbortController();
   $("send").textContent = "Stop";
@@ -147,19 +156,20 @@ async function ask(text) {
       last = performance.now();
       if (!first) first = last;
       ++tokens;
-      if (delta.reasoning_content) { answer.thought.hidden = false; answer.thinking.textContent += delta.reasoning_content; }
-      if (delta.content) { content += delta.content; answer.text.textContent = content; }
-      if (tokens > 1) answer.facts.textContent = `${((tokens - 1) * 1000 / (last - first)).toFixed(1)} tokens/s`;
-      answer.turn.scrollIntoView({block: "end"});
+      keepEndInSight(() => {
+        if (delta.reasoning_content) { answer.thought.hidden = false; answer.thinking.textContent += delta.reasoning_content; }
+        if (delta.content) { content += delta.content; answer.text.textContent = content; }
+        if (last > first) answer.facts.textContent = `${((tokens - 1) * 1000 / (last - first)).toFixed(1)} tokens/s`;
+      });
     }
     const written = usage ? usage.completion_tokens : tokens;
-    const speed = tokens > 1 ? `, ${((written - 1) * 1000 / (last - first)).toFixed(1)} tokens/s` : "";
+    const speed = last > first ? `, ${((written - 1) * 1000 / (last - first)).toFixed(1)} tokens/s` : "";
     answer.facts.textContent = `${written} tokens${speed}`;
   } catch (error) {
     if (error.name === "AbortError") answer.facts.textContent += " · stopped";
-    else { answer.turn.remove(); addTurn("error", error.message); messages.pop(); content = null; }
+    else { answer.turn.remove(); addTurn("error", error.message); conversation.pop(); content = null; }
   }
-  if (content !== null) messages.push({role: "assistant", content});
+  if (content !== null) conversation.push({role: "assistant", content});
   running = null;
   $("send").textContent = "Send";
 }
@@ -176,6 +186,7 @@ $("input").addEventListener("keydown", event => {
 });
 $("fresh").addEventListener("click", () => { running?.abort(); messages = []; $("turns").textContent = ""; $("input").focus(); });
 $("gear").addEventListener("click", () => $("gear").setAttribute("aria-expanded", $("settings").classList.toggle("open")));
+$("settings").addEventListener("submit", event => event.preventDefault());
 $("key").addEventListener("change", loadModel);
 $("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

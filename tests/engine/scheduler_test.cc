@@ -93,6 +93,57 @@ TEST(Scheduler, KnownBeginningIsNotComputedAgainAndChangesNothing) {
   EXPECT_EQ(scheduler.stats().prompt_tokens, computed + 88 + 88);
 }
 
+TEST(Scheduler, WhatBeginsAlikeAtTheSameTimeIsComputedOnce) {
+  TinyEngine tiny(memory_for(4, 1024, 8));
+  Tokens other = prompt_of(600, 1);
+  other[300] += other[300] == 0 ? 1 : -1;
+  std::vector<std::shared_ptr<Collector>> found;
+  Scheduler scheduler(*tiny.engine, {});
+  const auto submit = [&](const Tokens& prompt) {
+    found.push_back(std::make_shared<Collector>());
+    scheduler.submit(found.size(), greedy_request(prompt, 8, found.back()));
+  };
+  submit(prompt_of(600, 1));
+  submit(prompt_of(600, 1));
+  submit(other);  // shares one page only
+  submit(prompt_of(40, 2));
+  run_all(scheduler);
+  EXPECT_EQ(scheduler.stats().prompt_tokens, 600u + 88u + 344u + 40u);
+  EXPECT_EQ(found[0]->outcome.cached_tokens, 0);
+  EXPECT_EQ(found[1]->outcome.cached_tokens, 512);
+  EXPECT_EQ(found[2]->outcome.cached_tokens, 256);
+  EXPECT_EQ(found[0]->tokens, found[1]->tokens);
+  EXPECT_EQ(found[1]->tokens, alone(*tiny.engine, prompt_of(600, 1), 8));
+  EXPECT_EQ(found[2]->tokens, alone(*tiny.engine, other, 8));
+  EXPECT_EQ(found[3]->tokens, alone(*tiny.engine, prompt_of(40, 2), 8));
+}
+
+TEST(Scheduler, WhoWaitsForAnotherGoesOnWhenThatOneEnds) {
+  TinyEngine tiny(memory_for(2, 1024, 8));
+  Scheduler scheduler(*tiny.engine, {.prefill_chunk = 16});
+  const auto first = std::make_shared<Collector>();
+  const auto second = std::make_shared<Collector>();
+  scheduler.submit(1, greedy_request(prompt_of(600, 1), 8, first));
+  scheduler.submit(2, greedy_request(prompt_of(600, 1), 8, second));
+  scheduler.step();
+  scheduler.cancel(1);
+  run_all(scheduler);
+  EXPECT_EQ(first->outcome.finish, FinishReason::cancelled);
+  EXPECT_EQ(second->tokens, alone(*tiny.engine, prompt_of(600, 1), 8));
+}
+
+TEST(Scheduler, NobodyWaitsWhereNothingCanBeKept) {
+  TinyEngine tiny(memory_for(2, 1024, 0));  // a model with recurrent state and no place to keep it
+  Scheduler scheduler(*tiny.engine, {});
+  for (Ticket ticket = 1; ticket <= 2; ++ticket) {
+    scheduler.submit(ticket, greedy_request(prompt_of(600, 1), 1, std::make_shared<Collector>()));
+  }
+  scheduler.step();
+  EXPECT_EQ(scheduler.stats().prompt_tokens, 64u);
+  run_all(scheduler);
+  EXPECT_EQ(scheduler.stats().prompt_tokens, 1200u);
+}
+
 TEST(Scheduler, OutOfPagesTheYoungestWaitsAndNothingChanges) {
   MemoryOptions memory = memory_for(4, 1024, 4);
   memory.kv_cache_bytes = 4 * kPageBytes;  // one full context
@@ -287,6 +338,31 @@ TEST(Scheduler, OneBadRequestDoesNotHurtOthers) {
   }
   EXPECT_EQ(bad->outcome.finish, FinishReason::failed);
   EXPECT_THAT(bad->outcome.error, ::testing::HasSubstr("no token is left"));
+  EXPECT_EQ(good->tokens, alone(*tiny.engine, prompt_of(9, 5), 20));
+}
+
+TEST(Scheduler, AnyExceptionEndsOneRequestOnly) {
+  struct Broken final : SamplingRule {
+    void apply(std::span<float>) override { throw std::bad_alloc(); }
+    void accept(std::int32_t) override {}
+  };
+  TinyEngine tiny(memory_for(2, 512, 0));
+  const auto bad = std::make_shared<Collector>();
+  const auto wrong = std::make_shared<Collector>();
+  const auto good = std::make_shared<Collector>();
+  Scheduler scheduler(*tiny.engine, {});
+  ServedRequest request = greedy_request(prompt_of(9, 4), 20, bad);
+  request.rule = std::make_unique<Broken>();
+  scheduler.submit(1, std::move(request));
+  ServedRequest impossible = greedy_request(prompt_of(9, 4), 20, wrong);
+  impossible.generation.sampling.top_p = 7;  // nobody validated it
+  scheduler.submit(2, std::move(impossible));
+  scheduler.submit(3, greedy_request(prompt_of(9, 5), 20, good));
+  run_all(scheduler);
+  EXPECT_EQ(bad->outcome.finish, FinishReason::failed);
+  EXPECT_EQ(bad->outcome.error, "out of memory");
+  EXPECT_EQ(wrong->outcome.finish, FinishReason::failed);
+  EXPECT_EQ(wrong->ends, 1);
   EXPECT_EQ(good->tokens, alone(*tiny.engine, prompt_of(9, 5), 20));
 }
 

@@ -1,37 +1,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "support/running_server.h"
 
 namespace pergola {
 namespace {
 
+using testing::chat_body;
+using testing::completion_body;
 using testing::HandlerReply;
 using ::testing::HasSubstr;
 using testing::ReplyWaiter;
 using testing::RunningServer;
+using testing::shared_server;
 using Json = nlohmann::ordered_json;
-
-/// One server for all tests of this file: loading a model for each would take most of the time.
-RunningServer& server() {
-  static RunningServer running;
-  return running;
-}
-
-Json completion(Json more = Json::object()) {
-  Json body{{"model", "story"}, {"prompt", "Once upon a time"}, {"max_tokens", 12}, {"temperature", 0}};
-  body.update(more);
-  return body;
-}
-
-Json chat(Json more = Json::object()) {
-  Json body{{"model", "story"},
-            {"messages", {{{"role", "user"}, {"content", "Tell me about the sea."}}}},
-            {"max_tokens", 12},
-            {"temperature", 0}};
-  body.update(more);
-  return body;
-}
 
 /// The texts of a stream's chunks put together, by choice.
 std::map<int, std::string> streamed_text(const HandlerReply& reply) {
@@ -47,7 +31,7 @@ std::map<int, std::string> streamed_text(const HandlerReply& reply) {
 }
 
 TEST(Completions, AnswersWithTextAndUsage) {
-  const HandlerReply reply = server().post("/v1/completions", completion());
+  const HandlerReply reply = shared_server().post("/v1/completions", completion_body());
   ASSERT_EQ(reply.head.status, 200) << reply.body;
   const Json body = reply.json();
   EXPECT_EQ(body["object"], "text_completion");
@@ -55,13 +39,13 @@ TEST(Completions, AnswersWithTextAndUsage) {
   EXPECT_FALSE(body["choices"][0]["text"].get<std::string>().empty());
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(body["usage"]["completion_tokens"], 12);
-  EXPECT_EQ(body["usage"]["prompt_tokens"], server().tokenizer().encode("Once upon a time", true).size());
+  EXPECT_EQ(body["usage"]["prompt_tokens"], shared_server().tokenizer().encode("Once upon a time", true).size());
 }
 
 TEST(Completions, StreamSaysTheSame) {
-  const Json whole = server().post("/v1/completions", completion()).json();
-  const HandlerReply stream =
-      server().post("/v1/completions", completion({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
+  const Json whole = shared_server().post("/v1/completions", completion_body()).json();
+  const HandlerReply stream = shared_server().post(
+      "/v1/completions", completion_body({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
   EXPECT_TRUE(stream.streamed);
   EXPECT_EQ(stream.head.content_type, "text/event-stream");
   EXPECT_EQ(streamed_text(stream)[0], whole["choices"][0]["text"].get<std::string>());
@@ -73,8 +57,8 @@ TEST(Completions, StreamSaysTheSame) {
 
 TEST(Completions, ManyPromptsAndManyAnswers) {
   const Json body =
-      server()
-          .post("/v1/completions", completion({{"prompt", {"The cat", "The dog"}}, {"n", 2}, {"echo", true}}))
+      shared_server()
+          .post("/v1/completions", completion_body({{"prompt", {"The cat", "The dog"}}, {"n", 2}, {"echo", true}}))
           .json();
   ASSERT_EQ(body["choices"].size(), 4u) << body;
   EXPECT_THAT(body["choices"][1]["text"].get<std::string>(), ::testing::StartsWith("The cat"));
@@ -83,30 +67,30 @@ TEST(Completions, ManyPromptsAndManyAnswers) {
 }
 
 TEST(Completions, SeedDecidesAndAnswersDiffer) {
-  const Json request = completion({{"temperature", 1.5}, {"seed", 7}, {"n", 2}});
-  const Json a = server().post("/v1/completions", request).json();
-  const Json b = server().post("/v1/completions", request).json();
+  const Json request = completion_body({{"temperature", 1.5}, {"seed", 7}, {"n", 2}});
+  const Json a = shared_server().post("/v1/completions", request).json();
+  const Json b = shared_server().post("/v1/completions", request).json();
   EXPECT_EQ(a["choices"], b["choices"]);
   EXPECT_NE(a["choices"][0]["text"], a["choices"][1]["text"]);
 }
 
 TEST(Completions, TokensAreAPromptToo) {
-  const auto tokens = server().tokenizer().encode("Once upon a time", true);
-  const Json a = server().post("/v1/completions", completion({{"prompt", tokens}})).json();
-  EXPECT_EQ(a["choices"], server().post("/v1/completions", completion()).json()["choices"]);
+  const auto tokens = shared_server().tokenizer().encode("Once upon a time", true);
+  const Json a = shared_server().post("/v1/completions", completion_body({{"prompt", tokens}})).json();
+  EXPECT_EQ(a["choices"], shared_server().post("/v1/completions", completion_body()).json()["choices"]);
 }
 
 TEST(Completions, StopStringEndsTheTextBeforeIt) {
-  const std::string text = server().post("/v1/completions", completion()).json()["choices"][0]["text"];
+  const std::string text = shared_server().post("/v1/completions", completion_body()).json()["choices"][0]["text"];
   const std::string stop = text.substr(text.size() / 2, 3);
-  const Json body = server().post("/v1/completions", completion({{"stop", {stop, "\u0001"}}})).json();
+  const Json body = shared_server().post("/v1/completions", completion_body({{"stop", {stop, "\u0001"}}})).json();
   EXPECT_EQ(body["choices"][0]["text"].get<std::string>(), text.substr(0, text.find(stop)));
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_LT(body["usage"]["completion_tokens"], 12);
 }
 
 TEST(Completions, LogprobsGoWithTheTokens) {
-  const Json body = server().post("/v1/completions", completion({{"logprobs", 3}})).json();
+  const Json body = shared_server().post("/v1/completions", completion_body({{"logprobs", 3}})).json();
   const Json& logprobs = body["choices"][0]["logprobs"];
   ASSERT_EQ(logprobs["tokens"].size(), 12u) << body;
   std::string text;
@@ -122,20 +106,20 @@ TEST(Completions, LogprobsGoWithTheTokens) {
 }
 
 TEST(Completions, LogitBiasDecides) {
-  const std::int32_t token = server().tokenizer().encode(" sea", false)[0];
+  const std::int32_t token = shared_server().tokenizer().encode(" sea", false)[0];
   const Json body =
-      server().post("/v1/completions", completion({{"logit_bias", {{std::to_string(token), 100}}}})).json();
-  const std::string word = server().tokenizer().decode({&token, 1}, false);
+      shared_server().post("/v1/completions", completion_body({{"logit_bias", {{std::to_string(token), 100}}}})).json();
+  const std::string word = shared_server().tokenizer().decode({&token, 1}, false);
   EXPECT_THAT(body["choices"][0]["text"].get<std::string>(), HasSubstr(word + word + word));
 }
 
 TEST(ChatCompletions, AnswersAndStreams) {
-  const Json body = server().post("/v1/chat/completions", chat()).json();
+  const Json body = shared_server().post("/v1/chat/completions", chat_body()).json();
   EXPECT_EQ(body["object"], "chat.completion") << body;
   EXPECT_EQ(body["choices"][0]["message"]["role"], "assistant");
   const std::string text = body["choices"][0]["message"]["content"];
   EXPECT_FALSE(text.empty());
-  const HandlerReply stream = server().post("/v1/chat/completions", chat({{"stream", true}}));
+  const HandlerReply stream = shared_server().post("/v1/chat/completions", chat_body({{"stream", true}}));
   EXPECT_EQ(streamed_text(stream)[0], text);
   EXPECT_EQ(stream.events()[0]["choices"][0]["delta"]["role"], "assistant");
 }
@@ -145,11 +129,12 @@ TEST(ChatCompletions, ContentMayBePartsAndLogprobsHaveBytes) {
       {{"role", "user"},
        {"content", {{{"type", "text"}, {"text", "Tell me "}}, {{"type", "text"}, {"text", "about the sea."}}}}}};
   const Json body =
-      server()
-          .post("/v1/chat/completions", chat({{"messages", parts}, {"logprobs", true}, {"top_logprobs", 2}}))
+      shared_server()
+          .post("/v1/chat/completions", chat_body({{"messages", parts}, {"logprobs", true}, {"top_logprobs", 2}}))
           .json();
   const Json& choice = body["choices"][0];
-  EXPECT_EQ(choice["message"], server().post("/v1/chat/completions", chat()).json()["choices"][0]["message"]);
+  EXPECT_EQ(choice["message"],
+            shared_server().post("/v1/chat/completions", chat_body()).json()["choices"][0]["message"]);
   ASSERT_EQ(choice["logprobs"]["content"].size(), 12u);
   const Json& first = choice["logprobs"]["content"][0];
   EXPECT_EQ(first["bytes"].size(), first["token"].get<std::string>().size());
@@ -160,8 +145,8 @@ TEST(ChatCompletions, LongSharedBeginningIsTakenFromTheCache) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "The sea was grey and the wind blew from the west. ";
   const Json messages = {{{"role", "user"}, {"content", text}}};
-  const Json cold = server().post("/v1/chat/completions", chat({{"messages", messages}})).json();
-  const Json warm = server().post("/v1/chat/completions", chat({{"messages", messages}})).json();
+  const Json cold = shared_server().post("/v1/chat/completions", chat_body({{"messages", messages}})).json();
+  const Json warm = shared_server().post("/v1/chat/completions", chat_body({{"messages", messages}})).json();
   EXPECT_EQ(cold["usage"]["prompt_tokens_details"]["cached_tokens"], 0) << cold;
   EXPECT_GE(warm["usage"]["prompt_tokens_details"]["cached_tokens"], 512);
   EXPECT_EQ(cold["choices"], warm["choices"]);
@@ -171,12 +156,12 @@ TEST(Server, AClientThatLeavesFreesEverything) {
   for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
     for (const bool stream : {true, false}) {
       ReplyWaiter waiter;
-      Json body = path[4] == 'c' && path[5] == 'o' ? completion() : chat();
+      Json body = path[4] == 'c' && path[5] == 'o' ? completion_body() : chat_body();
       body.erase("max_tokens");
       body["max_tokens"] = 1500;
       body["stream"] = stream;
       body["ignore_eos"] = true;
-      server().router().handle(
+      shared_server().router().handle(
           {.method = "POST", .path = path, .headers = {{"content-type", "application/json"}}, .body = body.dump()},
           waiter.exchange());
       if (stream) waiter.wait_for_bytes(500);
@@ -184,23 +169,90 @@ TEST(Server, AClientThatLeavesFreesEverything) {
       waiter.wait();
     }
   }
-  for (int i = 0; i < 200 && server().loop().stats().running > 0; ++i) {
+  for (int i = 0; i < 200 && shared_server().loop().stats().running > 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  const SchedulerStats stats = server().loop().stats();
+  const SchedulerStats stats = shared_server().loop().stats();
   EXPECT_EQ(stats.running, 0);
   EXPECT_EQ(stats.slots_in_use, 0);
   EXPECT_EQ(stats.pages_in_use, stats.pages_cached);
 }
 
+TEST(Completions, AnswersToOnePromptComputeItOnce) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "A ship came over the sea, and nobody knew its flag. ";
+  const SchedulerStats before = shared_server().loop().stats();
+  const Json body = shared_server().post("/v1/completions", completion_body({{"prompt", text}, {"n", 4}})).json();
+  const SchedulerStats after = shared_server().loop().stats();
+  const std::uint64_t tokens = body["usage"]["prompt_tokens"];
+  ASSERT_GT(tokens, 600u) << body;
+  const std::uint64_t last_page = (tokens - 1) % 256 + 1;
+  EXPECT_EQ(after.prompt_tokens - before.prompt_tokens, tokens + 3 * last_page);
+  for (const Json& choice : body["choices"]) EXPECT_EQ(choice["text"], body["choices"][0]["text"]);
+}
+
+TEST(Completions, LogprobsOfAReplyAsAWholeAreBounded) {
+  Json body = completion_body({{"logprobs", 20}, {"n", 32}});
+  body["max_tokens"] = 2000;
+  const HandlerReply reply = shared_server().post("/v1/completions", body);
+  EXPECT_EQ(reply.head.status, 400);
+  EXPECT_THAT(reply.body, HasSubstr("logprobs would have up to 1344000 values in one reply"));
+}
+
+TEST(Server, HealthTellsLoadingFromReadyAndStuck) {
+  const Router loading(AccessRules({}, true));
+  ReplyWaiter waiter;
+  loading.handle({.method = "GET", .path = "/health"}, waiter.exchange());
+  const HandlerReply not_yet = waiter.wait();
+  EXPECT_EQ(not_yet.head.status, 503);
+  EXPECT_THAT(not_yet.body, HasSubstr("the model is being loaded"));
+  ReplyWaiter other;
+  loading.handle({.method = "GET", .path = "/v1/models"}, other.exchange());
+  EXPECT_EQ(other.wait().head.status, 503);
+
+  /// Holds the engine's thread until it is let go.
+  struct Holder final : RequestListener {
+    bool on_token(const SampledToken&) override {
+      held.set_value();
+      go_on.get_future().wait();
+      return false;
+    }
+    void on_end(const RequestOutcome&) override { ended.set_value(); }
+    std::promise<void> held;
+    std::promise<void> go_on;
+    std::promise<void> ended;
+  };
+  RunningServer stuck({.stall_seconds = 0.2});
+  EXPECT_EQ(stuck.get("/health").head.status, 200);
+  const auto holder = std::make_shared<Holder>();
+  ServedRequest request;
+  request.generation.prompt = {5, 6, 7};
+  request.listener = holder;
+  std::vector<ServedRequest> requests;
+  requests.push_back(std::move(request));
+  ASSERT_EQ(stuck.loop().submit(std::move(requests)).size(), 1u);
+  holder->held.get_future().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const HandlerReply says = stuck.get("/health");
+  EXPECT_EQ(says.head.status, 503);
+  EXPECT_THAT(says.body, HasSubstr("no step was finished"));
+  holder->go_on.set_value();
+  holder->ended.get_future().wait();
+  EXPECT_EQ(stuck.get("/health").head.status, 200);
+  stuck.loop().stop(std::chrono::seconds(0));
+  const HandlerReply stopped = stuck.post("/v1/completions", completion_body());
+  EXPECT_EQ(stopped.head.status, 503);
+  EXPECT_THAT(stopped.body, HasSubstr("the server is stopping"));
+}
+
 TEST(Server, HealthAndModels) {
-  EXPECT_EQ(server().get("/health").head.status, 200);
-  const Json models = server().get("/v1/models").json();
+  EXPECT_EQ(shared_server().get("/health").head.status, 200);
+  const Json models = shared_server().get("/v1/models").json();
   EXPECT_EQ(models["data"][0]["id"], "story");
-  EXPECT_EQ(server().get("/v1/models/story").json()["id"], "story");
-  EXPECT_EQ(server().get("/v1/models/other").head.status, 404);
-  EXPECT_EQ(server().get("/nothing").head.status, 404);
-  EXPECT_EQ(server().get("/v1/completions").head.status, 405);
+  EXPECT_EQ(shared_server().get("/v1/models/story").json()["id"], "story");
+  EXPECT_EQ(shared_server().get("/v1/models/other").head.status, 404);
+  EXPECT_EQ(shared_server().get("/nothing").head.status, 404);
+  EXPECT_EQ(shared_server().get("/v1/completions").head.status, 405);
 }
 
 struct BadRequest {
@@ -217,8 +269,8 @@ TEST(Server, BadRequestsAreRefusedInOneSentence) {
   };
   const std::string completions = "/v1/completions";
   const std::string chats = "/v1/chat/completions";
-  const Json text = completion();
-  const Json talk = chat();
+  const Json text = completion_body();
+  const Json talk = chat_body();
   const std::vector<BadRequest> cases{
       {completions, "", 400, "not valid JSON"},
       {completions, "[]", 400, "must be an object"},
@@ -245,6 +297,8 @@ TEST(Server, BadRequestsAreRefusedInOneSentence) {
       {completions, with(text, "n", 1000), 400, "n must be from 1"},
       {completions, with(text, "seed", 1.5), 400, "seed must be an integer"},
       {completions, with(text, "seed", 1e300), 400, "seed must be from"},
+      {completions, with(text, "seed", 9223372036854775808ULL), 400, "seed must be from"},
+      {completions, with(text, "seed", 9223372036854775808.0), 400, "seed must be from"},
       {completions, with(text, "stop", 5), 400, "stop must be a string"},
       {completions, with(text, "stop", ""), 400, "stop has an empty string"},
       {completions, with(text, "stop", Json(std::vector<std::string>(100, "a"))), 400, "stop has 100 elements"},
@@ -270,7 +324,7 @@ TEST(Server, BadRequestsAreRefusedInOneSentence) {
       {chats, with(talk, "max_completion_tokens", 99), 400, "max_tokens contradicts"},
   };
   for (const BadRequest& bad : cases) {
-    const HandlerReply reply = server().post_text(bad.path, bad.body);
+    const HandlerReply reply = shared_server().post_text(bad.path, bad.body);
     EXPECT_EQ(reply.head.status, bad.status) << bad.body << " gave " << reply.body;
     EXPECT_THAT(reply.body, HasSubstr(bad.says)) << bad.body;
     EXPECT_TRUE(reply.json()["error"]["message"].is_string());
@@ -278,26 +332,27 @@ TEST(Server, BadRequestsAreRefusedInOneSentence) {
 }
 
 TEST(Server, PromptBeyondTheContextIsRefusedWithTheNumbers) {
-  const HandlerReply reply = server().post("/v1/completions", completion({{"prompt", std::vector<int>(3000, 5)}}));
+  const HandlerReply reply =
+      shared_server().post("/v1/completions", completion_body({{"prompt", std::vector<int>(3000, 5)}}));
   EXPECT_EQ(reply.head.status, 400);
   EXPECT_THAT(reply.body, HasSubstr("3000 tokens, more than the context of 2048"));
   EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
 }
 
 TEST(Server, BodyMustSayThatItIsJson) {
-  const HandlerReply reply = server().send({.method = "POST",
-                                            .path = "/v1/completions",
-                                            .headers = {{"content-type", "text/plain"}},
-                                            .body = completion().dump()});
+  const HandlerReply reply = shared_server().send({.method = "POST",
+                                                   .path = "/v1/completions",
+                                                   .headers = {{"content-type", "text/plain"}},
+                                                   .body = completion_body().dump()});
   EXPECT_EQ(reply.head.status, 415);
 }
 
 TEST(Server, FullQueueIs429WithRetryAfter) {
   RunningServer small({.max_sequences = 1, .queue = 2});
-  const HandlerReply reply = small.post("/v1/completions", completion({{"n", 3}}));
+  const HandlerReply reply = small.post("/v1/completions", completion_body({{"n", 3}}));
   EXPECT_EQ(reply.head.status, 429);
   EXPECT_THAT(reply.head.headers, ::testing::Contains(::testing::Pair("Retry-After", "1")));
-  EXPECT_EQ(small.post("/v1/completions", completion({{"n", 2}})).head.status, 200);
+  EXPECT_EQ(small.post("/v1/completions", completion_body({{"n", 2}})).head.status, 200);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 /// A client that sends bytes as they are and waits for bytes.
@@ -235,6 +236,112 @@ TEST(HttpServer, RefusesWhatIsNotHttp) {
   const Client client(server.port());
   client.send(kGet);
   EXPECT_THAT(client.read_until("GET /hello"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(HttpServer, BodiesThatAreReadAreBoundedTogether) {
+  TestServer server({.max_body_bytes = 100'000, .max_all_bodies_bytes = 150'000});
+  const std::string chunk = "15f90\r\n" + std::string(90'000, 'x') + "\r\n";
+  const std::string start = "POST /count HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  {
+    const Client first(server.port());
+    first.send(start + chunk);
+    const Client second(server.port());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the first is read
+    second.send(start + chunk);
+    EXPECT_THAT(second.read_all(), AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("too many large requests")));
+    first.send("0\r\n\r\n");
+    EXPECT_THAT(first.read_until("90000"), StartsWith("HTTP/1.1 200"));
+  }
+  const Client third(server.port());  // what was counted is given back
+  third.send(start + chunk + "0\r\n\r\n");
+  EXPECT_THAT(third.read_until("90000"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(HttpServer, AnswersHeadWithoutABody) {
+  TestServer server;
+  const Client client(server.port());
+  client.send("HEAD /hello HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(client.read_until("\r\n\r\n"), AllOf(HasSubstr("200 OK"), HasSubstr("Content-Length: 11")));
+  client.send("HEAD /three HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(client.read_until("\r\n\r\n"), AllOf(HasSubstr("200 OK"), Not(HasSubstr("one"))));
+  client.send(kGet);
+  EXPECT_THAT(client.read_until("GET /hello"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(HttpServer, EscapesInPathsAreUnderstood) {
+  TestServer server;
+  const Client client(server.port());
+  client.send("GET /a%20b%2Fc%zz%4 HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(client.read_until("GET /"), HasSubstr("200 OK"));
+  client.send("GET /a%20b%2Fc%zz%4 HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(client.read_all(), HasSubstr("/a b/c%zz%4 "));
+}
+
+TEST(HttpServer, StoppingEndsIdleConnectionsAndLetsRepliesEnd) {
+  TestServer server;
+  const Client idle(server.port());
+  idle.send(kGet);
+  idle.read_until("GET /hello");
+  const Client silent(server.port());
+  const Client busy(server.port());
+  busy.send("GET /stream HTTP/1.1\r\n\r\n");
+  busy.read_until("piece");
+  EXPECT_EQ(server.server().answering(), 1u);
+  server.server().stop_accepting();
+  EXPECT_THAT(idle.read_all(), HasSubstr("[closed]"));
+  EXPECT_THAT(silent.read_all(), "[closed]");
+  EXPECT_THAT(busy.read_until("piece"), Not(HasSubstr("[closed]")));
+  EXPECT_FALSE(server.left());
+}
+
+TEST(HttpServer, SlowReaderOfAStreamIsLetGoAndItsWriterHears) {
+  std::atomic<bool> left{false};
+  std::atomic<std::size_t> written{0};
+  std::thread writer;
+  HttpServer server({.port = 0, .write_timeout = std::chrono::seconds(20)},
+                    [&](const HttpRequest&, const std::shared_ptr<Exchange>& to) {
+                      to->on_abort([&] { left = true; });
+                      to->start_stream({});
+                      writer = std::thread([&, to] {
+                        const std::string piece(65536, 'x');
+                        for (; !left && written < (std::size_t{1} << 30); written += piece.size()) to->write(piece);
+                      });
+                    });
+  const Client client(server.port());
+  client.send(kGet);
+  for (int i = 0; i < 500 && !left; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(left);
+  writer.join();
+  EXPECT_LT(written, std::size_t{64} << 20) << "what nobody reads must not pile up";
+}
+
+TEST(HttpServer, ContradictingLengthsAreRefused) {
+  TestServer server;
+  for (const char* headers :
+       {"Content-Length: 5\r\nContent-Length: 6", "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Content-Length: 99999999999999999999", "Transfer-Encoding: gzip, identity, x"}) {
+    const Client client(server.port());
+    client.send(std::string("POST /a HTTP/1.1\r\n") + headers +
+                "\r\n\r\n5\r\nabcde\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n");
+    ::shutdown(client.descriptor(), SHUT_WR);
+    EXPECT_THAT(client.read_all(), Not(HasSubstr("smuggled"))) << headers;
+  }
+}
+
+TEST(HttpServer, SilentTlsHandshakeMeetsADeadline) {
+  const testing::TempFolder folder;
+  const testing::Outcome made =
+      testing::run_process({"/usr/bin/openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout",
+                            folder / "key.pem", "-out", folder / "cert.pem", "-days", "2", "-subj", "/CN=localhost"});
+  if (made.code != 0) GTEST_SKIP() << "no openssl program to make a certificate with: " << made.err;
+  TestServer server({.read_timeout = std::chrono::milliseconds(300),
+                     .certificate = folder / "cert.pem",
+                     .private_key = folder / "key.pem"});
+  const Client silent(server.port());
+  EXPECT_THAT(silent.read_all(), HasSubstr("[closed]"));
+  const Client plain(server.port());
+  plain.send(kGet);
+  EXPECT_THAT(plain.read_all(), Not(HasSubstr("200 OK")));
 }
 
 TEST(HttpServer, SlowClientsMeetADeadline) {

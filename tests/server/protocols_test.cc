@@ -10,28 +10,11 @@ namespace {
 using ::testing::ElementsAre;
 using testing::HandlerReply;
 using ::testing::HasSubstr;
+using testing::message_body;
+using testing::response_body;
 using testing::RunningServer;
+using testing::shared_server;
 using Json = nlohmann::ordered_json;
-
-RunningServer& server() {
-  static RunningServer running;
-  return running;
-}
-
-Json message(Json more = Json::object()) {
-  Json body{{"model", "story"},
-            {"messages", {{{"role", "user"}, {"content", "Tell me about the sea."}}}},
-            {"max_tokens", 12},
-            {"temperature", 0}};
-  body.update(more);
-  return body;
-}
-
-Json response(Json more = Json::object()) {
-  Json body{{"model", "story"}, {"input", "Tell me about the sea."}, {"max_output_tokens", 12}, {"temperature", 0}};
-  body.update(more);
-  return body;
-}
 
 std::vector<std::string> types_of(const HandlerReply& reply) {
   std::vector<std::string> types;
@@ -43,15 +26,11 @@ std::vector<std::string> types_of(const HandlerReply& reply) {
 }
 
 std::string chat_text() {
-  const Json body{{"model", "story"},
-                  {"messages", {{{"role", "user"}, {"content", "Tell me about the sea."}}}},
-                  {"max_tokens", 12},
-                  {"temperature", 0}};
-  return server().post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"];
+  return shared_server().post("/v1/chat/completions", testing::chat_body()).json()["choices"][0]["message"]["content"];
 }
 
 TEST(Messages, AnswersAsAChatDoes) {
-  const Json body = server().post("/v1/messages", message()).json();
+  const Json body = shared_server().post("/v1/messages", message_body()).json();
   EXPECT_EQ(body["type"], "message") << body;
   EXPECT_EQ(body["role"], "assistant");
   EXPECT_EQ(body["content"][0]["text"].get<std::string>(), chat_text());
@@ -60,7 +39,7 @@ TEST(Messages, AnswersAsAChatDoes) {
 }
 
 TEST(Messages, StreamHasTheEventsInOrder) {
-  const HandlerReply reply = server().post("/v1/messages", message({{"stream", true}}));
+  const HandlerReply reply = shared_server().post("/v1/messages", message_body({{"stream", true}}));
   EXPECT_THAT(types_of(reply), ElementsAre("message_start", "content_block_start", "content_block_delta",
                                            "content_block_stop", "message_delta", "message_stop"));
   std::string text;
@@ -74,48 +53,49 @@ TEST(Messages, StreamHasTheEventsInOrder) {
 TEST(Messages, SystemBlocksAndStopSequences) {
   const std::string text = chat_text();
   const std::string stop = text.substr(text.size() / 2, 3);
-  const Json body = server().post("/v1/messages", message({{"stop_sequences", {stop}}})).json();
+  const Json body = shared_server().post("/v1/messages", message_body({{"stop_sequences", {stop}}})).json();
   EXPECT_EQ(body["stop_reason"], "stop_sequence");
   EXPECT_EQ(body["stop_sequence"], stop);
   const Json with_system =
-      server()
+      shared_server()
           .post("/v1/messages",
-                message({{"system", {{{"type", "text"}, {"text", "Be brief."}}}},
-                         {"messages",
-                          {{{"role", "user"}, {"content", "Hello."}},
-                           {{"role", "assistant"}, {"content", "Hello!"}},
-                           {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Go on."}}}}}}}}))
+                message_body({{"system", {{{"type", "text"}, {"text", "Be brief."}}}},
+                              {"messages",
+                               {{{"role", "user"}, {"content", "Hello."}},
+                                {{"role", "assistant"}, {"content", "Hello!"}},
+                                {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Go on."}}}}}}}}))
           .json();
   EXPECT_GT(with_system["usage"]["input_tokens"], 10) << with_system;
 }
 
 TEST(Messages, CountsTokens) {
-  Json body = message();
+  Json body = message_body();
   body.erase("max_tokens");
   body.erase("temperature");
-  const Json counted = server().post("/v1/messages/count_tokens", body).json();
-  const Json usage = server().post("/v1/messages", message()).json()["usage"];
+  const Json counted = shared_server().post("/v1/messages/count_tokens", body).json();
+  const Json usage = shared_server().post("/v1/messages", message_body()).json()["usage"];
   EXPECT_EQ(counted["input_tokens"].get<int>(),
             usage["input_tokens"].get<int>() + usage["cache_read_input_tokens"].get<int>());
 }
 
 TEST(Messages, ErrorsAreInTheirOwnWords) {
-  Json body = message();
+  Json body = message_body();
   body.erase("max_tokens");
-  const HandlerReply reply = server().post("/v1/messages", body);
+  const HandlerReply reply = shared_server().post("/v1/messages", body);
   EXPECT_EQ(reply.head.status, 400);
   EXPECT_EQ(reply.json()["type"], "error");
   EXPECT_EQ(reply.json()["error"]["type"], "invalid_request_error");
   EXPECT_THAT(reply.body, HasSubstr("max_tokens is missing"));
-  EXPECT_EQ(server().post("/v1/messages", message({{"model", "claude"}})).json()["error"]["type"], "not_found_error");
+  EXPECT_EQ(shared_server().post("/v1/messages", message_body({{"model", "claude"}})).json()["error"]["type"],
+            "not_found_error");
   const Json image = {{{"role", "user"}, {"content", {{{"type", "image"}, {"source", Json::object()}}}}}};
-  EXPECT_THAT(server().post("/v1/messages", message({{"messages", image}})).body,
+  EXPECT_THAT(shared_server().post("/v1/messages", message_body({{"messages", image}})).body,
               HasSubstr("messages[0].content[0].type must be text"));
-  EXPECT_THAT(server().post("/v1/messages", message({{"n", 2}})).body, HasSubstr("n must be 1"));
+  EXPECT_THAT(shared_server().post("/v1/messages", message_body({{"n", 2}})).body, HasSubstr("n must be 1"));
 }
 
 TEST(Responses, AnswersAsAChatDoes) {
-  const Json body = server().post("/v1/responses", response()).json();
+  const Json body = shared_server().post("/v1/responses", response_body()).json();
   EXPECT_EQ(body["object"], "response") << body;
   EXPECT_EQ(body["status"], "incomplete");
   EXPECT_EQ(body["incomplete_details"]["reason"], "max_output_tokens");
@@ -124,7 +104,7 @@ TEST(Responses, AnswersAsAChatDoes) {
 }
 
 TEST(Responses, StreamHasTheEventsInOrderAndNumbered) {
-  const HandlerReply reply = server().post("/v1/responses", response({{"stream", true}}));
+  const HandlerReply reply = shared_server().post("/v1/responses", response_body({{"stream", true}}));
   EXPECT_THAT(types_of(reply),
               ElementsAre("response.created", "response.in_progress", "response.output_item.added",
                           "response.content_part.added", "response.output_text.delta", "response.output_text.done",
@@ -142,32 +122,33 @@ TEST(Responses, InputMayBeAConversation) {
                        {"status", "completed"},
                        {"content", {{{"type", "output_text"}, {"text", "Hello!"}, {"annotations", Json::array()}}}}},
                       {{"role", "user"}, {"content", "Go on."}}};
-  const HandlerReply reply =
-      server().post("/v1/responses", response({{"input", items}, {"instructions", "Be brief."}, {"store", false}}));
+  const HandlerReply reply = shared_server().post(
+      "/v1/responses", response_body({{"input", items}, {"instructions", "Be brief."}, {"store", false}}));
   EXPECT_EQ(reply.head.status, 200) << reply.body;
   EXPECT_EQ(reply.json()["instructions"], "Be brief.");
 }
 
 TEST(Responses, WhatNeedsAStoreIsRefused) {
-  EXPECT_THAT(server().post("/v1/responses", response({{"previous_response_id", "resp_1"}})).body,
+  EXPECT_THAT(shared_server().post("/v1/responses", response_body({{"previous_response_id", "resp_1"}})).body,
               HasSubstr("stores nothing"));
-  EXPECT_THAT(server().post("/v1/responses", response({{"background", true}})).body, HasSubstr("stores nothing"));
-  EXPECT_THAT(server().post("/v1/responses", response({{"tools", {{{"type", "web_search"}}}}})).body,
+  EXPECT_THAT(shared_server().post("/v1/responses", response_body({{"background", true}})).body,
+              HasSubstr("stores nothing"));
+  EXPECT_THAT(shared_server().post("/v1/responses", response_body({{"tools", {{{"type", "web_search"}}}}})).body,
               HasSubstr("this server runs no tools"));
 }
 
 TEST(Tokenize, ThereAndBack) {
-  const Json tokens = server().post("/tokenize", {{"prompt", "Once upon a time"}}).json();
+  const Json tokens = shared_server().post("/tokenize", {{"prompt", "Once upon a time"}}).json();
   EXPECT_EQ(tokens["count"], tokens["tokens"].size());
-  EXPECT_EQ(server().post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"], "Once upon a time");
-  EXPECT_EQ(server().post("/detokenize", {{"tokens", {-1}}}).head.status, 400);
-  EXPECT_EQ(server().post("/tokenize", Json::object()).head.status, 400);
-  EXPECT_GT(server().post("/tokenize", {{"messages", message()["messages"]}}).json()["count"], 8);
+  EXPECT_EQ(shared_server().post("/detokenize", {{"tokens", tokens["tokens"]}}).json()["prompt"], "Once upon a time");
+  EXPECT_EQ(shared_server().post("/detokenize", {{"tokens", {-1}}}).head.status, 400);
+  EXPECT_EQ(shared_server().post("/tokenize", Json::object()).head.status, 400);
+  EXPECT_GT(shared_server().post("/tokenize", {{"messages", message_body()["messages"]}}).json()["count"], 8);
 }
 
 TEST(Metrics, AreInTheTextFormat) {
-  server().post("/v1/messages", message());
-  const HandlerReply reply = server().get("/metrics");
+  shared_server().post("/v1/messages", message_body());
+  const HandlerReply reply = shared_server().get("/metrics");
   EXPECT_THAT(reply.body, HasSubstr("# TYPE pergola_answer_tokens_total counter\npergola_answer_tokens_total "));
   EXPECT_THAT(reply.body, HasSubstr("pergola_time_to_first_token_seconds_bucket{le=\"+Inf\"} "));
   EXPECT_THAT(reply.body, HasSubstr("pergola_http_requests_total{status=\"200\"} "));

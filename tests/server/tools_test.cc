@@ -9,23 +9,16 @@ namespace {
 
 using testing::HandlerReply;
 using ::testing::HasSubstr;
-using testing::RunningServer;
+using testing::shared_server;
 using Json = nlohmann::ordered_json;
-
-RunningServer& server() {
-  static RunningServer running;
-  return running;
-}
 
 const Json kSchema = Json::parse(R"({"type": "object",
   "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
   "required": ["city", "days"], "additionalProperties": false})");
 
-Json chat(Json more) {
-  Json body{{"model", "story"},
-            {"messages", {{{"role", "user"}, {"content", "Tell me about the sea."}}}},
-            {"max_tokens", 150},
-            {"temperature", 0}};
+/// A chat with room for a whole call.
+Json chat(const Json& more) {
+  Json body = testing::chat_body({{"max_tokens", 150}});
   body.update(more);
   return body;
 }
@@ -44,7 +37,7 @@ void expect_weather(const std::string& text) {
 }
 
 TEST(Tools, ForcedCallComesWithItsArguments) {
-  const Json body = server().post("/v1/chat/completions", chat(forced())).json();
+  const Json body = shared_server().post("/v1/chat/completions", chat(forced())).json();
   const Json& choice = body["choices"][0];
   ASSERT_EQ(choice["finish_reason"], "tool_calls") << body;
   ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
@@ -57,12 +50,12 @@ TEST(Tools, ForcedCallComesWithItsArguments) {
 
 TEST(Tools, StreamSaysTheSame) {
   Json request = chat(forced());
-  const Json whole = server().post("/v1/chat/completions", request).json();
+  const Json whole = shared_server().post("/v1/chat/completions", request).json();
   request["stream"] = true;
   std::string name;
   std::string arguments;
   std::string content;
-  for (const Json& event : server().post("/v1/chat/completions", request).events()) {
+  for (const Json& event : shared_server().post("/v1/chat/completions", request).events()) {
     const Json& delta = event["choices"][0]["delta"];
     content += delta.value("content", "");
     if (!delta.contains("tool_calls")) continue;
@@ -79,13 +72,11 @@ TEST(Tools, StreamSaysTheSame) {
 }
 
 TEST(Tools, AnthropicsWords) {
-  const Json request{{"model", "story"},
-                     {"messages", {{{"role", "user"}, {"content", "Tell me about the sea."}}}},
-                     {"max_tokens", 150},
-                     {"temperature", 0},
-                     {"tools", Json::array({{{"name", "weather"}, {"input_schema", kSchema}}})},
-                     {"tool_choice", {{"type", "tool"}, {"name", "weather"}, {"disable_parallel_tool_use", true}}}};
-  const Json body = server().post("/v1/messages", request).json();
+  const Json request = testing::message_body(
+      {{"max_tokens", 150},
+       {"tools", Json::array({{{"name", "weather"}, {"input_schema", kSchema}}})},
+       {"tool_choice", {{"type", "tool"}, {"name", "weather"}, {"disable_parallel_tool_use", true}}}});
+  const Json body = shared_server().post("/v1/messages", request).json();
   ASSERT_EQ(body["stop_reason"], "tool_use") << body;
   EXPECT_EQ(body["content"][0]["type"], "tool_use");
   expect_weather(body["content"][0]["input"].dump());
@@ -100,13 +91,13 @@ TEST(Tools, ResultsComeBackIntoTheConversation) {
   request["max_tokens"] = 4;
   request["messages"].push_back({{"role", "assistant"}, {"tool_calls", Json::array({call})}});
   request["messages"].push_back({{"role", "tool"}, {"tool_call_id", "call_1"}, {"content", "Rain."}});
-  const HandlerReply reply = server().post("/v1/chat/completions", request);
+  const HandlerReply reply = shared_server().post("/v1/chat/completions", request);
   EXPECT_EQ(reply.head.status, 200) << reply.body;
 }
 
 TEST(Tools, ResponsesWords) {
   const Json tool{{"type", "function"}, {"name", "weather"}, {"parameters", kSchema}, {"strict", true}};
-  const Json body = server()
+  const Json body = shared_server()
                         .post("/v1/responses", {{"model", "story"},
                                                 {"input", "Hello."},
                                                 {"tools", Json::array({tool})},
@@ -123,7 +114,7 @@ TEST(ResponseFormat, SchemaHoldsAtAnyTemperature) {
   for (int seed = 0; seed < 5; ++seed) {
     const Json format{{"type", "json_schema"}, {"json_schema", {{"name", "weather"}, {"schema", kSchema}}}};
     const Json body =
-        server()
+        shared_server()
             .post("/v1/chat/completions", chat({{"response_format", format}, {"temperature", 1.5}, {"seed", seed}}))
             .json();
     EXPECT_EQ(body["choices"][0]["finish_reason"], "stop") << body;
@@ -133,15 +124,16 @@ TEST(ResponseFormat, SchemaHoldsAtAnyTemperature) {
 
 TEST(ResponseFormat, RegexAndPlainText) {
   const Json format{{"type", "regex"}, {"pattern", "(yes|no)!{3}"}};
-  const Json body = server().post("/v1/chat/completions", chat({{"response_format", format}})).json();
+  const Json body = shared_server().post("/v1/chat/completions", chat({{"response_format", format}})).json();
   EXPECT_THAT(body["choices"][0]["message"]["content"].get<std::string>(), ::testing::AnyOf("yes!!!", "no!!!"));
-  const Json text = server().post("/v1/chat/completions", chat({{"response_format", {{"type", "text"}}}})).json();
-  EXPECT_EQ(text["choices"], server().post("/v1/chat/completions", chat(Json::object())).json()["choices"]);
+  const Json text =
+      shared_server().post("/v1/chat/completions", chat({{"response_format", {{"type", "text"}}}})).json();
+  EXPECT_EQ(text["choices"], shared_server().post("/v1/chat/completions", chat(Json::object())).json()["choices"]);
 }
 
 TEST(ResponseFormat, WhatIsNotSupportedIsNamed) {
   const auto refused = [](const Json& more) {
-    const HandlerReply reply = server().post("/v1/chat/completions", chat(more));
+    const HandlerReply reply = shared_server().post("/v1/chat/completions", chat(more));
     EXPECT_EQ(reply.head.status, 400) << more;
     return reply.body;
   };

@@ -17,6 +17,16 @@ std::unique_ptr<Engine> story_engine(const RunningServer::Options& settings) {
   return std::make_unique<Engine>(open_model(Checkpoint(PERGOLA_SOURCE_DIR "/models/story"), options), Progress{});
 }
 
+using Json = nlohmann::ordered_json;
+
+const Json kQuestion = Json::array({{{"role", "user"}, {"content", "Tell me about the sea."}}});
+
+Json body_of(const char* what, const Json& value, const char* most, const Json& more) {
+  Json body{{"model", "story"}, {what, value}, {most, 12}, {"temperature", 0}};
+  body.update(more);
+  return body;
+}
+
 }  // namespace
 
 std::vector<nlohmann::ordered_json> HandlerReply::events() const {
@@ -31,7 +41,7 @@ std::vector<nlohmann::ordered_json> HandlerReply::events() const {
 }
 
 RunningServer::RunningServer(const Options& options)
-    : router_(AccessRules(options.keys, true)), engine_(story_engine(options)) {
+    : router_(AccessRules(options.keys, true), options.stall_seconds), engine_(story_engine(options)) {
   const std::string folder = PERGOLA_SOURCE_DIR "/models/story";
   loop_ = std::make_unique<EngineLoop>(*engine_, SchedulerOptions{}, options.queue);
   const Tokenizer tokenizer = Tokenizer::load(folder);
@@ -53,6 +63,27 @@ HandlerReply RunningServer::post_text(const std::string& path, const std::string
 
 HandlerReply RunningServer::get(const std::string& path) {
   return send({.method = "GET", .path = path});
+}
+
+RunningServer& shared_server() {
+  static RunningServer running;
+  return running;
+}
+
+Json completion_body(const Json& more) {
+  return body_of("prompt", "Once upon a time", "max_tokens", more);
+}
+
+Json chat_body(const Json& more) {
+  return body_of("messages", kQuestion, "max_tokens", more);
+}
+
+Json message_body(const Json& more) {
+  return body_of("messages", kQuestion, "max_tokens", more);
+}
+
+Json response_body(const Json& more) {
+  return body_of("input", "Tell me about the sea.", "max_output_tokens", more);
 }
 
 ReplyWaiter::ReplyWaiter() {

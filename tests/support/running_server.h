@@ -34,6 +34,7 @@ class RunningServer {
     std::int64_t context = 2048;
     std::int64_t queue = 64;
     std::vector<std::string> keys;
+    double stall_seconds = 10;
   };
   RunningServer() : RunningServer(Options{}) {}
   explicit RunningServer(const Options& options);
@@ -56,6 +57,15 @@ class RunningServer {
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<ModelService> service_;
 };
+
+/// One server for all tests of a program: loading a model for each would take most of the time.
+RunningServer& shared_server();
+
+// Bodies of short greedy requests, by route. `more` replaces and adds members.
+nlohmann::ordered_json completion_body(const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
+nlohmann::ordered_json chat_body(const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
+nlohmann::ordered_json message_body(const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
+nlohmann::ordered_json response_body(const nlohmann::ordered_json& more = nlohmann::ordered_json::object());
 
 /// Waits until the reply is complete; throws std::runtime_error after a minute.
 class ReplyWaiter {
