@@ -19,7 +19,8 @@ struct DeviceInfo {
   std::string name;             ///< the processor's or card's own name
   std::string instruction_set;  ///< the widest path in use, e.g. "avx512"; empty where it does not apply
   int threads = 0;
-  std::uint64_t memory_bytes = 0;  ///< what the device could hold in all
+  std::uint64_t memory_bytes = 0;   ///< what the device could hold in all
+  bool shares_host_memory = false;  ///< the device's memory is the machine's own
 };
 
 /// Choices a person makes when a backend is opened.
@@ -28,6 +29,8 @@ struct BackendOptions {
   bool pin_threads = false;
   std::string isa = "auto";  ///< cap of the instruction set: "scalar", "avx2", "avx512", "amx"
   Precision precision = Precision::standard;
+  int device = 0;               ///< which of the backend's devices, in the order of list_devices
+  bool cache_8bit = false;      ///< keys and values in 8 bits, with a scale a head
   std::int64_t max_rows = 512;  ///< most rows of one step; work space is sized by it when weights are bound
 };
 
@@ -56,6 +59,11 @@ class Backend {
 
   /// Element type of KvLayer tensors.
   virtual DType cache_type() const { return DType::f32; }
+
+  /// Columns of a row of such a layer's KvLayer tensors: kv_heads * head_dim, or more where heads carry a scale.
+  virtual std::int64_t cache_columns(const Attention& layer) const {
+    return std::int64_t{layer.kv_heads} * layer.head_dim;
+  }
 
   /// Most rows of one step (BackendOptions::max_rows).
   virtual std::int64_t max_rows() const = 0;

@@ -25,12 +25,12 @@ struct Batch {
                       ///< a sequence
 };
 
-/// Keys and values of one attention layer. A row is kv_heads * head_dim wide, head after head. Either `pages` pages of
-/// `page_size` tokens, the rows of page p being p * page_size .. (p + 1) * page_size - 1; or, for layers with a window,
-/// a ring of `ring` rows a slot: the token at position t of slot s lies in row s * ring + t % ring, over what was
-/// there. A ring holds at least window - 1 tokens more than a step has rows.
+/// Keys and values of one attention layer. A row is Backend::cache_columns wide, head after head. Either `pages` pages
+/// of `page_size` tokens, the rows of page p being p * page_size .. (p + 1) * page_size - 1; or, for layers with a
+/// window, a ring of `ring` rows a slot: the token at position t of slot s lies in row s * ring + t % ring, over what
+/// was there. A ring holds at least window - 1 tokens more than a step has rows.
 struct KvLayer {
-  Tensor keys;    ///< [pages * page_size or slots * ring, kv_heads * head_dim], after norm and RoPE
+  Tensor keys;    ///< [pages * page_size or slots * ring, cache_columns], after norm and RoPE
   Tensor values;  ///< same shape
   std::int64_t page_size = 0;
   std::int64_t ring = 0;  ///< 0: pages

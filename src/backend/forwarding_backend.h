@@ -17,6 +17,7 @@ class ForwardingBackend : public Backend {
   const DeviceInfo& info() const override { return inner_.info(); }
   DType activation_type() const override { return inner_.activation_type(); }
   DType cache_type() const override { return inner_.cache_type(); }
+  std::int64_t cache_columns(const Attention& layer) const override { return inner_.cache_columns(layer); }
   std::int64_t max_rows() const override { return inner_.max_rows(); }
   std::unique_ptr<Buffer> allocate(std::size_t bytes, std::string_view what) override {
     return inner_.allocate(bytes, what);

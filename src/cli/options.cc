@@ -46,8 +46,14 @@ void add_device_options(CLI::App& command, ModelArguments& arguments) {
   command
       .add_option(
           "--backend", arguments.backend,
-          "Where to run: cpu, cuda (an NVIDIA GPU, where it was built in), or reference (plain loops, slow, the "
-          "definition of every operation)")
+          "Where to run: cpu, cuda (an NVIDIA GPU, where it was built in), opencl (any GPU with an OpenCL driver), or "
+          "reference (plain loops, slow, the definition of every operation)")
+      ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_option("--device", arguments.engine.device.device,
+                  "Which device of the opencl backend, as pergola devices numbers them")
+      ->check(CLI::Range(0, 255))
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -68,6 +74,10 @@ void add_device_options(CLI::App& command, ModelArguments& arguments) {
                   "Arithmetic of the linear layers (docs/numerics.md has the error of each)")
       ->check(CLI::IsMember(kPrecisions))
       ->capture_default_str()
+      ->group(kGroup);
+  command
+      .add_flag("--kv-cache-8bit", arguments.engine.device.cache_8bit,
+                "Keys and values in 8 bits: half the memory of a token (opencl; docs/numerics.md has the error)")
       ->group(kGroup);
 }
 
@@ -90,6 +100,10 @@ void add_model_options(CLI::App& command, ModelArguments& arguments) {
       .add_option("--gpu-memory-bytes", arguments.gpu_memory_bytes,
                   "Most of the GPU's memory to use, such as 20GiB (default: what is free)")
       ->group(kGroup);
+  command
+      .add_option("--host-reserve-bytes", arguments.host_reserve_bytes,
+                  "What a GPU that shares the machine's memory leaves to the rest of it (default: 2GiB)")
+      ->group(kGroup);
 }
 
 EngineOptions engine_options(const ModelArguments& arguments) {
@@ -100,6 +114,8 @@ EngineOptions engine_options(const ModelArguments& arguments) {
     options.memory.kv_cache_bytes = parse_bytes(arguments.kv_cache_bytes, "--kv-cache-bytes");
   if (!arguments.gpu_memory_bytes.empty())
     options.gpu_memory_bytes = parse_bytes(arguments.gpu_memory_bytes, "--gpu-memory-bytes");
+  if (!arguments.host_reserve_bytes.empty())
+    options.host_reserve_bytes = parse_bytes(arguments.host_reserve_bytes, "--host-reserve-bytes");
   return options;
 }
 

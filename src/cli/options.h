@@ -16,13 +16,14 @@ struct ModelArguments {
   std::string precision = "standard";
   std::string kv_cache_bytes;
   std::string gpu_memory_bytes;
+  std::string host_reserve_bytes;
   EngineOptions engine;  ///< filled by the parser where the type allows it; engine_options() completes it
 };
 
-/// --backend, --threads, --pin, --isa, --no-graphs, --precision.
+/// --backend, --device, --threads, --pin, --isa, --no-graphs, --precision, --kv-cache-8bit.
 void add_device_options(CLI::App& command, ModelArguments& arguments);
 
-/// MODEL, the device options, --max-rows, --kv-cache-bytes and --gpu-memory-bytes.
+/// MODEL, the device options, --max-rows, --kv-cache-bytes, --gpu-memory-bytes and --host-reserve-bytes.
 void add_model_options(CLI::App& command, ModelArguments& arguments);
 
 /// The parsed options in the engine's terms. Throws Error for a size that is not one.

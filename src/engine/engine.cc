@@ -23,12 +23,20 @@ std::unique_ptr<Model> load_checked(const OpenedModel& opened, const Progress& p
   return Model::load(opened.checkpoint, *opened.backend, progress);
 }
 
-/// What the plan may take: a GPU's free memory, at most `gpu_bytes` (0: all of it), or the machine's.
-AvailableMemory memory_of(const Backend& backend, std::uint64_t gpu_bytes) {
+/// What the plan may take: a device's own memory, at most --gpu-memory-bytes of it, or the machine's. Of that, a device
+/// beside the processor (an integrated GPU) leaves --host-reserve-bytes to the rest of the machine.
+AvailableMemory memory_of(const Backend& backend, const EngineOptions& options) {
   const DeviceInfo& device = backend.info();
-  if (device.backend != "cuda") return available_memory();
-  if (gpu_bytes > 0 && gpu_bytes < device.memory_bytes) return {gpu_bytes, "--gpu-memory-bytes"};
-  return {device.memory_bytes, device.name};
+  if (device.memory_bytes > 0 && !device.shares_host_memory) {
+    if (options.gpu_memory_bytes > 0 && options.gpu_memory_bytes < device.memory_bytes)
+      return {options.gpu_memory_bytes, "--gpu-memory-bytes"};
+    return {device.memory_bytes, device.name};
+  }
+  AvailableMemory available = available_memory();
+  if (device.backend != "opencl") return available;
+  available.bytes -= std::min(available.bytes, options.host_reserve_bytes);
+  if (options.host_reserve_bytes > 0) available.limited_by += " less --host-reserve-bytes";
+  return available;
 }
 
 ModelInfo info_of(const ModelBlueprint& blueprint) {
@@ -47,8 +55,7 @@ OpenedModel open_model(Checkpoint checkpoint, const EngineOptions& options) {
   const ModelBlueprint blueprint = read_blueprint(checkpoint);
   ModelInfo info = info_of(blueprint);
   ModelPlan plan = plan_model(blueprint, *backend);
-  MemoryPlan memory =
-      plan_memory(info, plan, backend->max_rows(), options.memory, memory_of(*backend, options.gpu_memory_bytes));
+  MemoryPlan memory = plan_memory(info, plan, backend->max_rows(), options.memory, memory_of(*backend, options));
   return {std::move(checkpoint), std::move(backend), std::move(info),
           std::move(plan),       std::move(memory),  options.record_steps};
 }

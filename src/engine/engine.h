@@ -24,7 +24,8 @@ struct EngineOptions {
   BackendOptions device;
   MemoryOptions memory;
   std::uint64_t gpu_memory_bytes = 0;  ///< most of a GPU's memory that may be used; 0: what is free
-  bool record_steps = true;            ///< decode steps run as recordings where the backend can record
+  std::uint64_t host_reserve_bytes = std::uint64_t{2} << 30;  ///< left to the machine by a GPU that shares its memory
+  bool record_steps = true;  ///< decode steps run as recordings where the backend can record
 };
 
 /// A model folder that was opened and planned; no weight was read yet.

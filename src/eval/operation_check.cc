@@ -32,8 +32,9 @@ double experts_tolerance(const Backend& tested) {
   return 2 * trellis_tolerance(tested);
 }
 
-/// Attention reads keys and values as the cache stores them: fp32, or rounded to 11 bits in fp16.
+/// Attention reads keys and values as the cache stores them: fp32, rounded to 11 bits in fp16, or to 8.
 double attention_tolerance(const Backend& tested) {
+  if (tested.cache_type() == DType::i8) return 2e-2;
   return tested.cache_type() == DType::f32 ? kRecurrent : 1e-3;
 }
 
@@ -354,8 +355,9 @@ void check_attention(Checker& checker, RandomWeights& random) {
           backend.prepare(layer);
           const std::int64_t ring = shape.window > 0 ? shape.window + kPages * kPage : 0;
           const std::int64_t cache_rows = 2 * (ring > 0 ? ring : kPages * kPage);
-          const DeviceTensor keys(backend, backend.cache_type(), cache_rows, kv_width),
-              values(backend, backend.cache_type(), cache_rows, kv_width);
+          const std::int64_t cache_width = backend.cache_columns(layer);
+          const DeviceTensor keys(backend, backend.cache_type(), cache_rows, cache_width),
+              values(backend, backend.cache_type(), cache_rows, cache_width);
           const KvLayer cache{.keys = keys, .values = values, .page_size = kPage, .ring = ring};
           Results results;
           for (std::size_t i = 0; i < kSteps.size(); ++i) {

@@ -35,13 +35,13 @@ std::int64_t AttentionBlock::ring_rows(const Attention& layer, const Backend& ba
 }
 
 std::size_t AttentionBlock::cache_bytes(const AttentionBlueprint& blueprint, const Backend& backend) {
-  return static_cast<std::size_t>(blueprint.k.out_features + blueprint.v.out_features) * size_of(backend.cache_type());
+  return static_cast<std::size_t>(2 * backend.cache_columns(blueprint.layer)) * size_of(backend.cache_type());
 }
 
 void AttentionBlock::allocate_cache(const CachePlan& plan) {
   const std::int64_t ring = ring_rows(layer_, backend_);
   const std::int64_t rows = ring > 0 ? plan.slots * ring : plan.pages * plan.page_size;
-  const std::int64_t width = std::int64_t{layer_.kv_heads} * layer_.head_dim;
+  const std::int64_t width = backend_.cache_columns(layer_);
   const DType type = backend_.cache_type();
   const std::size_t bytes = static_cast<std::size_t>(rows * width) * size_of(type);
   keys_ = backend_.allocate(bytes, "the KV cache");

@@ -70,7 +70,8 @@ class CpuBackend final : public Backend {
              .name = cpu_features().model,
              .instruction_set = std::string(name_of(table_.isa)),
              .threads = pool_.size(),
-             .memory_bytes = physical_memory()};
+             .memory_bytes = physical_memory(),
+             .shares_host_memory = true};
   }
 
   const DeviceInfo& info() const override { return info_; }

@@ -1,0 +1,12 @@
+# Finds the OpenCL headers and the loader of installed drivers, and sets PERGOLA_OPENCL_FOUND. Left out of sanitizer builds (drivers are not built for them).
+set(PERGOLA_OPENCL AUTO CACHE STRING "Build the OpenCL backend: AUTO (if headers and loader are there), ON, OFF")
+set(PERGOLA_OPENCL_FOUND OFF)
+if(PERGOLA_OPENCL STREQUAL "OFF" OR PERGOLA_SANITIZE OR CMAKE_CROSSCOMPILING)
+  return()
+endif()
+find_package(OpenCL QUIET)
+if(OpenCL_FOUND)
+  set(PERGOLA_OPENCL_FOUND ON)
+elseif(PERGOLA_OPENCL STREQUAL "ON")
+  message(FATAL_ERROR "PERGOLA_OPENCL is ON but OpenCL's headers or loader were not found (ocl-icd-opencl-dev)")
+endif()

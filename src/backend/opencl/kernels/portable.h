@@ -1,0 +1,102 @@
+// The portable core of every kernel: OpenCL C 1.2, no sub-groups, no fp16 arithmetic. What a device offers beyond it
+// comes in through HAVE_* options, each with a plain twin here.
+//
+// Half values live in memory as ushort. Kernel arguments name a buffer and an offset in elements, because tensors share
+// buffers.
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("unroll")
+
+// vload_half and vstore_half are core OpenCL C on every device.
+ALWAYS_INLINE float load_half(__global const ushort *halves, ulong index) {
+  return vload_half(index, (__global const half *)halves);
+}
+
+ALWAYS_INLINE void store_half(float value, __global ushort *halves, ulong index) {
+  vstore_half_rte(value, index, (__global half *)halves);
+}
+
+// A float rounded to the 11 significant bits of binary16, to nearest even; exact for results that are zero or normal
+// there, which all codebook values are.
+ALWAYS_INLINE float round_to_half(float value) {
+  const uint bits = as_uint(value);
+  return as_float((bits + 0xFFFu + ((bits >> 13) & 1u)) & 0xFFFFE000u);
+}
+
+// Sum of the four bytes of x, plus acc.
+#if defined(HAVE_DOT)
+#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
+ALWAYS_INLINE uint byte_sum(uint x, uint acc) {
+  return dot_acc_sat_4x8packed_uu_uint(x, 0x01010101u, acc);
+}
+// acc + sum of u8 byte of x times i8 byte of a.
+ALWAYS_INLINE int dot_bytes(uint x, uint a, int acc) {
+  return dot_acc_sat_4x8packed_us_int(x, a, acc);
+}
+#elif defined(HAVE_PTX)
+ALWAYS_INLINE uint byte_sum(uint x, uint acc) {
+  uint sum;
+  __asm__("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x01010101u), "r"(acc));
+  return sum;
+}
+ALWAYS_INLINE int dot_bytes(uint x, uint a, int acc) {
+  int sum;
+  __asm__("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(a), "r"(acc));
+  return sum;
+}
+#else
+ALWAYS_INLINE uint byte_sum(uint x, uint acc) {
+  const uint pairs = (x & 0x00FF00FFu) + ((x >> 8) & 0x00FF00FFu);
+  return (pairs & 0xFFFFu) + (pairs >> 16) + acc;
+}
+ALWAYS_INLINE int dot_bytes(uint x, uint a, int acc) {
+  const int4 products = convert_int4(as_uchar4(x)) * convert_int4(as_char4(a));
+  return acc + products.x + products.y + products.z + products.w;
+}
+#endif
+
+// One value for each of ROWS rows: element m belongs to row m.
+#ifdef ROWS
+#if ROWS == 1
+typedef float rows_t;
+#define LOAD_ROWS(index, pointer) ((pointer)[index])
+#elif ROWS == 2
+typedef float2 rows_t;
+#define LOAD_ROWS(index, pointer) vload2(index, pointer)
+#elif ROWS == 4
+typedef float4 rows_t;
+#define LOAD_ROWS(index, pointer) vload4(index, pointer)
+#elif ROWS == 8
+typedef float8 rows_t;
+#define LOAD_ROWS(index, pointer) vload8(index, pointer)
+#else
+typedef float16 rows_t;
+#define LOAD_ROWS(index, pointer) vload16(index, pointer)
+#endif
+#endif
+
+// Sum over a work-group of `size` work-items (a power of two); `scratch` holds `size` floats. Every work-item gets it.
+ALWAYS_INLINE float group_sum(float value, __local float *scratch, uint id, uint size) {
+  scratch[id] = value;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint half_size = size / 2; half_size > 0; half_size /= 2) {
+    if (id < half_size) scratch[id] += scratch[id + half_size];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const float sum = scratch[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return sum;
+}
+
+ALWAYS_INLINE float sigmoid(float x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+
+// Activation codes: 0 silu, 1 gelu_tanh, 2 clamped_swiglu (operations.h).
+ALWAYS_INLINE float gated(int activation, float gate, float up) {
+  if (activation == 0) return gate * sigmoid(gate) * up;
+  if (activation == 1)
+    return 0.5f * gate * (1.0f + tanh(0.797884560802865355f * (gate + 0.044715f * gate * gate * gate))) * up;
+  const float g = fmin(gate, 7.0f);
+  return g * sigmoid(1.702f * g) * (clamp(up, -7.0f, 7.0f) + 1.0f);
+}

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace pergola {
+
+/// Opens OpenCL device BackendOptions::device. Throws Error in one sentence where there is none, or where the backend
+/// was not built.
+std::unique_ptr<Backend> make_opencl_backend(const BackendOptions& options);
+
+/// The OpenCL devices of this machine, or why there are none.
+std::vector<DeviceListing> list_opencl_devices();
+
+}  // namespace pergola
