@@ -52,42 +52,40 @@ DeltaNetShape shape_of(const DeltaNet& layer, const Tensor& qkv, const Tensor& z
   return s;
 }
 
-const Kernel& kernel_of(Device& device, const DeltaNet& layer, std::string_view name) {
-  return device.kernel("delta_net.cl", name, fmt::format("{} -DKEY_DIM={}", device.base_options(), layer.key_dim));
-}
-
 }  // namespace
 
-void prepare_delta_net(Device& device, const DeltaNet& layer) {
-  if (layer.key_dim != 32 && layer.key_dim != 64 && layer.key_dim != 128)
-    fail({}, "delta-net heads of {} keys are not supported by the OpenCL backend: 32, 64 or 128", layer.key_dim);
-  for (const char* name : {"delta_net_convolve", "delta_net_window", "delta_net_recur", "delta_net_norm"})
-    kernel_of(device, layer, name);
+DeltaNetKernels::DeltaNetKernels(Device& device, int key_dim) {
+  if (key_dim != 32 && key_dim != 64 && key_dim != 128)
+    fail({}, "delta-net heads of {} keys are not supported by the OpenCL backend: 32, 64 or 128", key_dim);
+  const std::string options = fmt::format("{} -DKEY_DIM={}", device.base_options(), key_dim);
+  convolve = &device.kernel("delta_net.cl", "delta_net_convolve", options);
+  keep_window = &device.kernel("delta_net.cl", "delta_net_window", options);
+  recur = &device.kernel("delta_net.cl", "delta_net_recur", options);
+  norm = &device.kernel("delta_net.cl", "delta_net_norm", options);
 }
 
 std::size_t delta_net_work_bytes(const DeltaNet& layer, std::int64_t max_rows) {
   return static_cast<std::size_t>(max_rows * layer.channels()) * sizeof(float);
 }
 
-void run_delta_net(Device& device, const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b,
-                   const Tensor& a, const DeltaNetState& state, const Batch& batch, const Tensor& out) {
+void run_delta_net(Device& device, const DeltaNetKernels& kernels, const DeltaNet& layer, const Tensor& qkv,
+                   const Tensor& z, const Tensor& b, const Tensor& a, const DeltaNetState& state, const Batch& batch,
+                   const Tensor& out) {
   if (batch.rows == 0) return;
   const DeltaNetShape shape = shape_of(layer, qkv, z, b, a, state, batch, out);
   const auto rows = static_cast<std::size_t>(batch.rows), sequences = static_cast<std::size_t>(batch.sequences);
   const auto heads = static_cast<std::size_t>(layer.value_heads), key_dim = static_cast<std::size_t>(layer.key_dim);
   const auto channels = static_cast<std::size_t>(layer.channels());
-  device.launch(kernel_of(device, layer, "delta_net_convolve"),
-                {{rows, (channels + key_dim - 1) / key_dim, 1}, {key_dim, 1, 1}}, shape, memory_of(qkv),
-                memory_of(state.window), memory_of(batch.row_sequence), memory_of(batch.row_start),
+  device.launch(*kernels.convolve, {{rows, (channels + key_dim - 1) / key_dim, 1}, {key_dim, 1, 1}}, shape,
+                memory_of(qkv), memory_of(state.window), memory_of(batch.row_sequence), memory_of(batch.row_start),
                 memory_of(batch.slots), memory_of(layer.conv_weight), device.work());
-  device.launch(kernel_of(device, layer, "delta_net_window"), {{(channels + 63) / 64, sequences, 1}, {64, 1, 1}}, shape,
-                memory_of(qkv), memory_of(state.window), memory_of(batch.row_start), memory_of(batch.slots));
-  device.launch(kernel_of(device, layer, "delta_net_recur"),
-                {{static_cast<std::size_t>(layer.value_dim + 31) / 32, heads, sequences}, {32, 8, 1}}, shape,
-                device.work(), memory_of(b), memory_of(a), memory_of(state.state), memory_of(batch.row_start),
+  device.launch(*kernels.keep_window, {{(channels + 63) / 64, sequences, 1}, {64, 1, 1}}, shape, memory_of(qkv),
+                memory_of(state.window), memory_of(batch.row_start), memory_of(batch.slots));
+  device.launch(*kernels.recur, {{static_cast<std::size_t>(layer.value_dim + 31) / 32, heads, sequences}, {32, 8, 1}},
+                shape, device.work(), memory_of(b), memory_of(a), memory_of(state.state), memory_of(batch.row_start),
                 memory_of(batch.slots), memory_of(layer.a_log), memory_of(layer.dt_bias), memory_of(out));
-  device.launch(kernel_of(device, layer, "delta_net_norm"), {{rows, heads, 1}, {32, 1, 1}}, shape, memory_of(z),
-                memory_of(layer.norm.weight), memory_of(out));
+  device.launch(*kernels.norm, {{rows, heads, 1}, {32, 1, 1}}, shape, memory_of(z), memory_of(layer.norm.weight),
+                memory_of(out));
 }
 
 }  // namespace pergola::opencl

@@ -1,5 +1,6 @@
 #include "backend/opencl/linear.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace pergola::opencl {
@@ -33,7 +34,7 @@ OpenClLinears::OpenClLinears(Device& device, std::span<const LinearView> members
   constexpr std::uint32_t kTrellisKinds = (1u << Matrix::kDenseKind) - 1;
   if (const std::uint32_t kinds = bound_.kinds() & kTrellisKinds; kinds != 0) {
     for (const RowTile& tile : kRowTiles) {
-      const bool used = &tile == &row_tile(1) || max_rows > (&tile - 1)->rows;
+      const bool used = &row_tile(std::min<std::int64_t>(tile.rows, max_rows), device.facts().gpu) == &tile;
       kernels_.push_back(
           used ? &device.kernel("linear.cl", "trellis_linear", matrix_options(device, kinds, tile, arithmetic))
                : nullptr);
@@ -57,7 +58,7 @@ void OpenClLinears::run(Device& device, const FloatMatrix& x, std::span<const Fl
 }
 
 void OpenClLinears::run_trellis(Device& device, const FloatMatrix& x, std::span<const FloatMatrix> outs) const {
-  const RowTile& tile = row_tile(x.rows);
+  const RowTile& tile = row_tile(x.rows, device.facts().gpu);
   const Kernel& kernel = *kernels_[static_cast<std::size_t>(&tile - kRowTiles.data())];
   LinearOutputs outputs;
   std::uint32_t blocks = 0, widest = 0;

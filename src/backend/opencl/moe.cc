@@ -122,7 +122,10 @@ OpenClMoe::OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, 
   for (const RowTile& tile : kRowTiles) {
     ExpertKernels& kernels = grouped_.emplace_back();
     const std::int64_t most_picks = max_rows * (shape_.top_k + shape_.shared);
-    if (tile.rows == 1 || max_rows <= kDecodeRows || tile.rows > expert_tile(most_picks, experts).rows) continue;
+    const bool gpu = device.facts().gpu;
+    if (max_rows <= kDecodeRows || tile.rows < expert_tile(1, experts, gpu).rows ||
+        tile.rows > expert_tile(most_picks, experts, gpu).rows)
+      continue;
     kernels.gate_up = &device.kernel("moe.cl", "moe_gate_up", options(tile));
     kernels.down = &device.kernel("moe.cl", "moe_down", options(tile));
   }
@@ -177,7 +180,7 @@ void OpenClMoe::run_grouped(Device& device, const FloatMatrix& x, const FloatMat
   const auto arenas = experts_->arenas().memories();
   const std::int64_t experts = shape_.experts + shape_.shared;
   const std::int64_t picks = x.rows * work.per_row;
-  const RowTile& tile = expert_tile(picks, experts);
+  const RowTile& tile = expert_tile(picks, experts, device.facts().gpu);
   const ExpertKernels& kernels = grouped_[static_cast<std::size_t>(&tile - kRowTiles.data())];
   const auto units = static_cast<std::size_t>(most_units(picks, experts, tile.rows));
   const std::size_t counts = static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);

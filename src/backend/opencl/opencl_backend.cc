@@ -4,7 +4,7 @@
 
 #include <array>
 #include <cassert>
-#include <cstring>
+#include <map>
 
 #include "backend/opencl/attention.h"
 #include "backend/opencl/delta_net.h"
@@ -178,7 +178,7 @@ class OpenClBackend final : public Backend {
     device_.reserve_work(footprint(layer).work);
   }
   void prepare(const DeltaNet& layer) override {
-    opencl::prepare_delta_net(device_, layer);
+    delta_net_.try_emplace(layer.key_dim, device_, layer.key_dim);
     device_.reserve_work(footprint(layer).work);
   }
 
@@ -228,7 +228,7 @@ class OpenClBackend final : public Backend {
 
   void delta_net(const DeltaNet& layer, const Tensor& qkv, const Tensor& z, const Tensor& b, const Tensor& a,
                  const DeltaNetState& state, const Batch& batch, const Tensor& out) override {
-    opencl::run_delta_net(device_, layer, qkv, z, b, a, state, batch, out);
+    opencl::run_delta_net(device_, delta_net_.at(layer.key_dim), layer, qkv, z, b, a, state, batch, out);
   }
 
   void moe(const Moe& moe, const Tensor& x, const Tensor& out) override {
@@ -274,6 +274,7 @@ class OpenClBackend final : public Backend {
   opencl::Arithmetic arithmetic_;
   CacheType cache_;
   opencl::AttentionKernels attention_;
+  std::map<int, opencl::DeltaNetKernels> delta_net_;  ///< by width of a key
   const Kernel* embed_ = nullptr;
   const Kernel* rms_norm_ = nullptr;
   const Kernel* gated_activation_ = nullptr;

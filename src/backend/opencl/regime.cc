@@ -17,14 +17,14 @@ std::size_t RowTile::scratch_bytes(std::int64_t parts) const {
          sizeof(float);
 }
 
-const RowTile& row_tile(std::int64_t rows) {
+const RowTile& row_tile(std::int64_t rows, bool gpu) {
   for (const RowTile& tile : kRowTiles)
-    if (rows <= tile.rows) return tile;
+    if (rows <= tile.rows && (gpu || tile.rows != kRowTiles[1].rows)) return tile;
   return kRowTiles.back();
 }
 
-const RowTile& expert_tile(std::int64_t picks, std::int64_t experts) {
-  return picks / experts > kRowTiles[1].rows ? kRowTiles[2] : kRowTiles[1];
+const RowTile& expert_tile(std::int64_t picks, std::int64_t experts, bool gpu) {
+  return picks / experts > kRowTiles[1].rows || !gpu ? kRowTiles[2] : kRowTiles[1];
 }
 
 std::int64_t most_units(std::int64_t picks, std::int64_t experts, int tile_rows) {

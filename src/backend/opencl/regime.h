@@ -19,14 +19,15 @@ struct RowTile {
 
 inline constexpr std::array<RowTile, 3> kRowTiles{RowTile{1, 2048}, RowTile{4, 1024}, RowTile{16, 512}};
 
-/// The tile for `rows` rows that share a matrix.
-const RowTile& row_tile(std::int64_t rows);
+/// The tile for `rows` rows that share a matrix. A processor (`gpu` false) has vectors of 16 values: it takes 4 rows no
+/// faster than 16, and is spared compiling for them.
+const RowTile& row_tile(std::int64_t rows, bool gpu);
 
 /// Steps of at most so many rows run experts pick by pick in two launches; longer ones group their picks by expert.
 inline constexpr std::int64_t kDecodeRows = 4;
 
 /// The tile for experts: by the rows that an expert gets on average.
-const RowTile& expert_tile(std::int64_t picks, std::int64_t experts);
+const RowTile& expert_tile(std::int64_t picks, std::int64_t experts, bool gpu);
 
 /// Most units of work that `picks` picks of `experts` experts make.
 std::int64_t most_units(std::int64_t picks, std::int64_t experts, int tile_rows);

@@ -80,7 +80,7 @@ ALWAYS_INLINE float cache_value(cache_t cache, ulong at) {
 }
 
 // Norms and rotates one q head in place, or one k head into the cache with its v head. Work-group (row, head).
-__kernel void attention_prepare(const shape_t s, __global float *q, __global const float *k, __global const float *v,
+SUB_GROUP __kernel void attention_prepare(const shape_t s, __global float *q, __global const float *k, __global const float *v,
                                 __global void *keys, __global void *values, __global const int *positions,
                                 __global const int *row_sequence, __global const int *slots, __global const int *pages,
                                 __global const float *q_weight, __global const float *k_weight,
@@ -134,7 +134,7 @@ __kernel void attention_prepare(const shape_t s, __global float *q, __global con
 
 // One query head over one of `parts` runs of its tokens. Work-group (row, head, part). With one part the result is
 // final; else `partial` gets head_dim sums, the largest score and the sum of exponentials of each part.
-__kernel void attention_attend(const shape_t s, __global const float *q, __global void *keys, __global void *values,
+SUB_GROUP __kernel void attention_attend(const shape_t s, __global const float *q, __global void *keys, __global void *values,
                                __global const int *positions, __global const int *row_sequence,
                                __global const int *slots, __global const int *pages, __global const float *sinks,
                                __global float *out, __global float *partial) {
@@ -217,7 +217,7 @@ __kernel void attention_attend(const shape_t s, __global const float *q, __globa
 }
 
 // Joins the parts of one query head. Work-group (row, head).
-__kernel void attention_join(const shape_t s, __global const float *q, __global const float *sinks, __global float *out,
+SUB_GROUP __kernel void attention_join(const shape_t s, __global const float *q, __global const float *sinks, __global float *out,
                              __global const float *partial) {
   const uint lane = get_local_id(0), row = get_group_id(0), h = get_group_id(1), width = s.head_dim;
   __global const float *from = partial + ((ulong)row * s.heads + h) * s.parts * (width + 2u);

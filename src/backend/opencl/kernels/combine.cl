@@ -2,7 +2,7 @@
 #include "portable.h"
 #include "moe_work.h"
 
-__kernel void moe_combine(__global uchar *work, const work_t at, __global float *out, const ulong out_offset,
+SUB_GROUP __kernel void moe_combine(__global uchar *work, const work_t at, __global float *out, const ulong out_offset,
                           const uint out_stride, const uint width) {
   const uint c = get_global_id(0);
   const ulong row = get_global_id(1);

@@ -20,7 +20,7 @@ ALWAYS_INLINE float input_at(const shape_t *s, __global const float *qkv, __glob
 }
 
 // mixed[row][channel] = silu(convolution), q and k heads then L2-normalised. Work-group (row, KEY_DIM channels).
-__kernel void delta_net_convolve(const shape_t s, __global const float *qkv, __global const float *window,
+SUB_GROUP __kernel void delta_net_convolve(const shape_t s, __global const float *qkv, __global const float *window,
                                  __global const int *row_sequence, __global const int *row_start,
                                  __global const int *slots, __global const float *weights, __global float *mixed) {
   __local float scratch[KEY_DIM];
@@ -44,7 +44,7 @@ __kernel void delta_net_convolve(const shape_t s, __global const float *qkv, __g
 }
 
 // Keeps the last taps - 1 inputs of every sequence, oldest first: an entry is read before a later one overwrites it.
-__kernel void delta_net_window(const shape_t s, __global const float *qkv, __global float *window,
+SUB_GROUP __kernel void delta_net_window(const shape_t s, __global const float *qkv, __global float *window,
                                __global const int *row_start, __global const int *slots) {
   const uint channel = get_global_id(0), sequence = get_global_id(1);
   if (channel >= s.channels) return;
@@ -61,7 +61,7 @@ __kernel void delta_net_window(const shape_t s, __global const float *qkv, __glo
 
 // The recurrence of 32 value columns of one head over one sequence. Work-group (column tile, head, sequence) of (32, 8):
 // lane x owns a column, y a run of keys; the state stays in registers.
-__kernel void delta_net_recur(const shape_t s, __global const float *mixed, __global const float *b,
+SUB_GROUP __kernel void delta_net_recur(const shape_t s, __global const float *mixed, __global const float *b,
                               __global const float *a, __global float *state, __global const int *row_start,
                               __global const int *slots, __global const float *a_log, __global const float *dt_bias,
                               __global float *out) {
@@ -119,7 +119,7 @@ __kernel void delta_net_recur(const shape_t s, __global const float *mixed, __gl
 }
 
 // out = norm(out) * silu(z) per head, in place. Work-group of 32 (row, head).
-__kernel void delta_net_norm(const shape_t s, __global const float *z, __global const float *weight,
+SUB_GROUP __kernel void delta_net_norm(const shape_t s, __global const float *z, __global const float *weight,
                              __global float *out) {
   __local float scratch[32];
   const uint lane = get_local_id(0), head = get_group_id(1);

@@ -1,7 +1,7 @@
 // Dense linears: a work-group of 64 makes one output of up to 4 rows, its lanes along the inputs.
 #include "portable.h"
 
-__kernel void dense_linear(__global const uint *weights, const ulong weights_offset, const uint type, const ulong bias,
+SUB_GROUP __kernel void dense_linear(__global const uint *weights, const ulong weights_offset, const uint type, const ulong bias,
                            __global const float *x, const ulong x_offset, const uint x_stride, const uint in,
                            const uint x_rows, __global float *out, const ulong out_offset, const uint out_stride) {
   __local float scratch[64];

@@ -36,10 +36,11 @@ ALWAYS_INLINE uint pick_at(__global const uchar *work, const work_t *at, uint pl
 }
 
 // hidden[pick][column] = activation(gate, up) of 128 columns. Work-group (block, unit).
-__kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *matrices, __global uchar *work, const work_t at,
+SUB_GROUP __kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *matrices, __global uchar *work, const work_t at,
                           __global const float *x, const ulong x_offset, const uint x_stride, const int activation,
                           __local float *scratch, __local float *gates) {
   __local ulong rows[ROWS];
+  INPUT_SUMS(1)
   const uint id = get_local_id(1) * LANES + get_local_id(0), size = LANES * get_local_size(1);
   const uint block = get_group_id(0);
   unit_t unit;
@@ -49,10 +50,10 @@ __kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *matrices, _
   if (id < ROWS)
     rows[id] = x_offset + (ulong)(pick_at(work, &at, unit.first + min(id, unit.count - 1u)) / at.per_row) * x_stride;
   barrier(CLK_LOCAL_MEM_FENCE);
-  matrix_block(scratch, ARENA_OF(gate), &gate, block, x, rows, unit.count);
+  matrix_block(scratch, ARENA_OF(gate), &gate, block, x, rows, unit.count, firsts, input_sums);
   for (uint t = id; t < BLOCK * unit.count; t += size) gates[t] = scratch[t];
   barrier(CLK_LOCAL_MEM_FENCE);
-  matrix_block(scratch, ARENA_OF(up), &up, block, x, rows, unit.count);
+  matrix_block(scratch, ARENA_OF(up), &up, block, x, rows, unit.count, firsts, input_sums);
   __global float *hidden = WORK(float, at.hidden);
   for (uint t = id; t < BLOCK * unit.count; t += size) {
     const uint column = block * BLOCK + t % BLOCK, pick = pick_at(work, &at, unit.first + t / BLOCK);
@@ -61,9 +62,10 @@ __kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *matrices, _
 }
 
 // results[pick][column] = weight * down(hidden[pick]). Work-group (block, unit).
-__kernel void moe_down(ARENA_PARAMETERS, __global const matrix_t *matrices, __global uchar *work, const work_t at,
+SUB_GROUP __kernel void moe_down(ARENA_PARAMETERS, __global const matrix_t *matrices, __global uchar *work, const work_t at,
                        __local float *scratch) {
   __local ulong rows[ROWS];
+  INPUT_SUMS(1)
   const uint id = get_local_id(1) * LANES + get_local_id(0), size = LANES * get_local_size(1);
   const uint block = get_group_id(0);
   unit_t unit;
@@ -71,7 +73,7 @@ __kernel void moe_down(ARENA_PARAMETERS, __global const matrix_t *matrices, __gl
   if (id < ROWS) rows[id] = (ulong)pick_at(work, &at, unit.first + min(id, unit.count - 1u)) * at.hidden_stride;
   barrier(CLK_LOCAL_MEM_FENCE);
   const matrix_t down = matrices[3u * unit.expert + 2u];
-  matrix_block(scratch, ARENA_OF(down), &down, block, WORK(const float, at.hidden), rows, unit.count);
+  matrix_block(scratch, ARENA_OF(down), &down, block, WORK(const float, at.hidden), rows, unit.count, firsts, input_sums);
   __global float *results = WORK(float, at.results);
   for (uint t = id; t < BLOCK * unit.count; t += size) {
     const uint column = block * BLOCK + t % BLOCK, pick = pick_at(work, &at, unit.first + t / BLOCK);

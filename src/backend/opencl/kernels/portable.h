@@ -7,6 +7,13 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("unroll")
 
+// Sub-groups of 16 where the device lets kernels ask for them; nothing depends on their size.
+#ifdef cl_intel_required_subgroup_size
+#define SUB_GROUP __attribute__((intel_reqd_sub_group_size(16)))
+#else
+#define SUB_GROUP
+#endif
+
 // vload_half and vstore_half are core OpenCL C on every device.
 ALWAYS_INLINE float load_half(__global const ushort *halves, ulong index) {
   return vload_half(index, (__global const half *)halves);
@@ -23,35 +30,51 @@ ALWAYS_INLINE float round_to_half(float value) {
   return as_float((bits + 0xFFFu + ((bits >> 13) & 1u)) & 0xFFFFE000u);
 }
 
-// Sum of the four bytes of x, plus acc.
+// acc + the sum over the four bytes of x (u8) times those of y (u8, or i8 in dot_signed).
 #if defined(HAVE_DOT)
 #pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
-ALWAYS_INLINE uint byte_sum(uint x, uint acc) {
-  return dot_acc_sat_4x8packed_uu_uint(x, 0x01010101u, acc);
+ALWAYS_INLINE uint dot_bytes(uint x, uint y, uint acc) {
+  return dot_acc_sat_4x8packed_uu_uint(x, y, acc);
 }
-// acc + sum of u8 byte of x times i8 byte of a.
-ALWAYS_INLINE int dot_bytes(uint x, uint a, int acc) {
-  return dot_acc_sat_4x8packed_us_int(x, a, acc);
+ALWAYS_INLINE int dot_signed(uint x, uint y, int acc) {
+  return dot_acc_sat_4x8packed_us_int(x, y, acc);
 }
 #elif defined(HAVE_PTX)
-ALWAYS_INLINE uint byte_sum(uint x, uint acc) {
+ALWAYS_INLINE uint dot_bytes(uint x, uint y, uint acc) {
   uint sum;
-  __asm__("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(0x01010101u), "r"(acc));
+  __asm__("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(y), "r"(acc));
   return sum;
 }
-ALWAYS_INLINE int dot_bytes(uint x, uint a, int acc) {
+ALWAYS_INLINE int dot_signed(uint x, uint y, int acc) {
   int sum;
-  __asm__("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(a), "r"(acc));
+  __asm__("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(x), "r"(y), "r"(acc));
   return sum;
 }
 #else
-ALWAYS_INLINE uint byte_sum(uint x, uint acc) {
-  const uint pairs = (x & 0x00FF00FFu) + ((x >> 8) & 0x00FF00FFu);
-  return (pairs & 0xFFFFu) + (pairs >> 16) + acc;
-}
-ALWAYS_INLINE int dot_bytes(uint x, uint a, int acc) {
-  const int4 products = convert_int4(as_uchar4(x)) * convert_int4(as_char4(a));
+ALWAYS_INLINE uint dot_bytes(uint x, uint y, uint acc) {
+  const uint4 products = convert_uint4(as_uchar4(x)) * convert_uint4(as_uchar4(y));
   return acc + products.x + products.y + products.z + products.w;
+}
+ALWAYS_INLINE int dot_signed(uint x, uint y, int acc) {
+  const int4 products = convert_int4(as_uchar4(x)) * convert_int4(as_char4(y));
+  return acc + products.x + products.y + products.z + products.w;
+}
+#endif
+
+// The sum of the four bytes of x as a float f, up to one factor and offset for all: sum = BYTE_SCALE * f - BYTE_OFFSET.
+// With a dot instruction the number is put together in the bits of a float: 32768 + 255 / 256 * sum.
+#if defined(HAVE_DOT) || defined(HAVE_PTX)
+#define BYTE_SCALE (256.0f / 255.0f)
+#define BYTE_OFFSET (32768.0f * 256.0f / 255.0f)
+ALWAYS_INLINE float byte_sum(uint x) {
+  return as_float(dot_bytes(x, 0xFFFFFFFFu, 0x47000000u));
+}
+#else
+#define BYTE_SCALE 1.0f
+#define BYTE_OFFSET 0.0f
+ALWAYS_INLINE float byte_sum(uint x) {
+  const uint pairs = (x & 0x00FF00FFu) + ((x >> 8) & 0x00FF00FFu);
+  return (float)((pairs & 0xFFFFu) + (pairs >> 16));
 }
 #endif
 

@@ -12,7 +12,7 @@ typedef struct {
 #define MAX_GROUPS 64
 
 // Fills expert_of and weight_of. Work-group a row; `choosing` has as many floats as there are experts.
-__kernel void moe_route(const routing_t s, __global uchar *work, const work_t at, __global const float *correction,
+SUB_GROUP __kernel void moe_route(const routing_t s, __global uchar *work, const work_t at, __global const float *correction,
                         __local float *choosing) {
   __local float best[SIZE];
   __local uint who[SIZE];
@@ -100,7 +100,7 @@ __kernel void moe_route(const routing_t s, __global uchar *work, const work_t at
 
 // Groups picks by expert into units of at most `unit_rows`: units[u] = (expert, first place, count), order[place] =
 // pick, unit_count. Places of an expert are in the order of its picks. One work-group; local memory: 2 * (experts + 1).
-__kernel void moe_group(__global uchar *work, const work_t at, const uint picks, const uint experts,
+SUB_GROUP __kernel void moe_group(__global uchar *work, const work_t at, const uint picks, const uint experts,
                         const uint unit_rows, __local int *first_place, __local int *first_unit) {
   __global const int *expert_of = WORK(const int, at.expert_of);
   __global int *order = WORK(int, at.order);

@@ -45,11 +45,22 @@ ALWAYS_INLINE float high_half(uint x) {
   return as_float((((x >> 3) & 0x01FFE000u) ^ 0x3F6C0000u) | (x & 0x80000000u));
 }
 
+// A mul1 value is the byte sum of its product times this factor plus this offset, up to its rounding to binary16.
+#define MUL1_FACTOR 0.00676727294921875f
+#define MUL1_OFFSET -3.453125f
+
+// With ARITHMETIC 1 a mul1 weight enters the sums as its product's byte sum alone; the factor and the offset times the
+// sum of the activations are applied to the finished sums (finish_outputs).
+#define SUMS_ARE_BYTES(kind) (ARITHMETIC == 1 && (kind) >= 16u && (kind) < KIND_DENSE)
+
 // Codebooks: 0 3inst, 1 mcg, 2 mul1.
 ALWAYS_INLINE float codebook_value(const int codebook, uint state) {
+#if ARITHMETIC == 1
+  if (codebook == 2) return byte_sum(state * 0x83DCD12Du);
+#endif
   float value;
   if (codebook == 2) {
-    value = fma((float)byte_sum(state * 0x83DCD12Du, 0u), 0.00676727294921875f, -3.453125f);
+    value = fma((float)dot_bytes(state * 0x83DCD12Du, 0x01010101u, 0u), MUL1_FACTOR, MUL1_OFFSET);
   } else {
     const uint x = codebook == 1 ? state * 0xCBAC1FEDu : state * 89226354u + 64248484u;
     value = low_half(x) + high_half(x);
