@@ -50,7 +50,7 @@ SUB_GROUP __kernel void moe_route(const routing_t s, __global uchar *work, const
     float value = -INFINITY;
     uint expert = 0xFFFFFFFFu;
     for (uint e = id; e < s.experts; e += SIZE) {
-      if (choosing[e] > value || expert == 0xFFFFFFFFu) {
+      if (choosing[e] > value) {
         value = choosing[e];
         expert = e;
       }
@@ -68,15 +68,14 @@ SUB_GROUP __kernel void moe_route(const routing_t s, __global uchar *work, const
       }
       barrier(CLK_LOCAL_MEM_FENCE);
     }
-    const uint chosen = who[0];
+    const uint chosen = min(who[0], s.experts - 1u);  // logits that are not numbers choose the last
     barrier(CLK_LOCAL_MEM_FENCE);
     const float logit = own[chosen];
     if (rank == 0) largest = logit;
     const float score = s.score == 2u ? sigmoid(logit) : exp(logit - largest);
     total += score;
     if (id == 0) {
-      // Chosen experts drop out; -INFINITY could be a masked one's, NaN compares false with everything.
-      choosing[chosen] = NAN;
+      choosing[chosen] = -INFINITY;
       expert_of[rank] = (int)chosen;
       weight_of[rank] = score;
     }
