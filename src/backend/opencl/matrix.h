@@ -26,7 +26,8 @@ struct Matrix {
   std::uint32_t stored_out = 0;
   std::uint32_t kind = 0;
   std::uint32_t arena = 0;
-  std::uint32_t reserved[2] = {};
+  std::uint32_t zero = 0;  ///< what kernels add where a compiler must not know it
+  std::uint32_t reserved = 0;
 
   bool dense() const { return kind >= kDenseKind; }
   std::uint32_t blocks() const { return stored_out / 128; }

@@ -1,6 +1,5 @@
 // A group of linears that share their input, one launch: work-group (block of 128 outputs of some member, ROWS rows).
 #include "portable.h"
-#define X_SPACE __local
 #include "trellis.h"
 #include "hadamard.h"
 
@@ -15,7 +14,8 @@ SUB_GROUP __kernel void trellis_linear(ARENA_PARAMETERS, __global const matrix_t
                              const ulong x_offset, const uint x_stride, const uint x_rows, __global float *out,
                              const outputs_t outputs, __local float *scratch) {
   __local ulong rows[ROWS];
-  INPUT_SUMS(1)
+  DECLARE_INPUTS(1)
+  const inputs_t inputs = INPUTS_OF(0);
   // Constant indices: a run-time index would send the argument to memory.
   ulong out_offset = outputs.offset[0];
   uint out_stride = outputs.stride[0], first = 0, index = outputs.matrix[0];
@@ -33,7 +33,7 @@ SUB_GROUP __kernel void trellis_linear(ARENA_PARAMETERS, __global const matrix_t
   const uint id = get_local_id(1) * LANES + get_local_id(0), size = LANES * get_local_size(1);
   if (id < ROWS) rows[id] = x_offset + (ulong)(row + min(id, count - 1u)) * x_stride;
   barrier(CLK_LOCAL_MEM_FENCE);
-  matrix_block(scratch, ARENA_OF(matrix), &matrix, block, x, rows, count, firsts, input_sums);
+  matrix_block(scratch, ARENA_OF(matrix), &matrix, block, x, rows, count, &inputs);
   for (uint t = id; t < BLOCK * count; t += size) {
     const uint column = block * BLOCK + t % BLOCK;
     if (column < matrix.out)

@@ -1,7 +1,6 @@
 // Routed and shared experts, unit by unit. Matrices of expert e: gate 3e, up 3e + 1, down 3e + 2. A unit is up to ROWS
 // picks of one expert; with ROWS == 1 (decode) unit u is pick u.
 #include "portable.h"
-#define X_SPACE __local
 #include "trellis.h"
 #include "hadamard.h"
 #include "moe_work.h"
@@ -40,7 +39,8 @@ SUB_GROUP __kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *m
                           __global const float *x, const ulong x_offset, const uint x_stride, const int activation,
                           __local float *scratch, __local float *gates) {
   __local ulong rows[ROWS];
-  INPUT_SUMS(1)
+  DECLARE_INPUTS(1)
+  const inputs_t inputs = INPUTS_OF(0);
   const uint id = get_local_id(1) * LANES + get_local_id(0), size = LANES * get_local_size(1);
   const uint block = get_group_id(0);
   unit_t unit;
@@ -50,10 +50,10 @@ SUB_GROUP __kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *m
   if (id < ROWS)
     rows[id] = x_offset + (ulong)(pick_at(work, &at, unit.first + min(id, unit.count - 1u)) / at.per_row) * x_stride;
   barrier(CLK_LOCAL_MEM_FENCE);
-  matrix_block(scratch, ARENA_OF(gate), &gate, block, x, rows, unit.count, firsts, input_sums);
+  matrix_block(scratch, ARENA_OF(gate), &gate, block, x, rows, unit.count, &inputs);
   for (uint t = id; t < BLOCK * unit.count; t += size) gates[t] = scratch[t];
   barrier(CLK_LOCAL_MEM_FENCE);
-  matrix_block(scratch, ARENA_OF(up), &up, block, x, rows, unit.count, firsts, input_sums);
+  matrix_block(scratch, ARENA_OF(up), &up, block, x, rows, unit.count, &inputs);
   __global float *hidden = WORK(float, at.hidden);
   for (uint t = id; t < BLOCK * unit.count; t += size) {
     const uint column = block * BLOCK + t % BLOCK, pick = pick_at(work, &at, unit.first + t / BLOCK);
@@ -65,7 +65,8 @@ SUB_GROUP __kernel void moe_gate_up(ARENA_PARAMETERS, __global const matrix_t *m
 SUB_GROUP __kernel void moe_down(ARENA_PARAMETERS, __global const matrix_t *matrices, __global uchar *work, const work_t at,
                        __local float *scratch) {
   __local ulong rows[ROWS];
-  INPUT_SUMS(1)
+  DECLARE_INPUTS(1)
+  const inputs_t inputs = INPUTS_OF(0);
   const uint id = get_local_id(1) * LANES + get_local_id(0), size = LANES * get_local_size(1);
   const uint block = get_group_id(0);
   unit_t unit;
@@ -73,7 +74,7 @@ SUB_GROUP __kernel void moe_down(ARENA_PARAMETERS, __global const matrix_t *matr
   if (id < ROWS) rows[id] = (ulong)pick_at(work, &at, unit.first + min(id, unit.count - 1u)) * at.hidden_stride;
   barrier(CLK_LOCAL_MEM_FENCE);
   const matrix_t down = matrices[3u * unit.expert + 2u];
-  matrix_block(scratch, ARENA_OF(down), &down, block, WORK(const float, at.hidden), rows, unit.count, firsts, input_sums);
+  matrix_block(scratch, ARENA_OF(down), &down, block, WORK(const float, at.hidden), rows, unit.count, &inputs);
   __global float *results = WORK(float, at.results);
   for (uint t = id; t < BLOCK * unit.count; t += size) {
     const uint column = block * BLOCK + t % BLOCK, pick = pick_at(work, &at, unit.first + t / BLOCK);

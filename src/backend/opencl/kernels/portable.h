@@ -14,6 +14,15 @@
 #define SUB_GROUP
 #endif
 
+// A value that is the same in every work-item of a sub-group, for compilers that cannot see it: addresses made of it
+// need one load for all. Sub-groups are runs of 16 of the 64 work-items along x, so anything made of y qualifies.
+#ifdef HAVE_SUBGROUPS
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#define UNIFORM(value) sub_group_broadcast(value, 0u)
+#else
+#define UNIFORM(value) (value)
+#endif
+
 // vload_half and vstore_half are core OpenCL C on every device.
 ALWAYS_INLINE float load_half(__global const ushort *halves, ulong index) {
   return vload_half(index, (__global const half *)halves);
@@ -21,6 +30,18 @@ ALWAYS_INLINE float load_half(__global const ushort *halves, ulong index) {
 
 ALWAYS_INLINE void store_half(float value, __global ushort *halves, ulong index) {
   vstore_half_rte(value, index, (__global half *)halves);
+}
+
+// The value of a half, and the half next to a value, as bits.
+ALWAYS_INLINE float half_value(uint bits) {
+  const ushort own = (ushort)bits;
+  return vload_half(0, (const half *)&own);
+}
+
+ALWAYS_INLINE ushort half_bits(float value) {
+  ushort bits;
+  vstore_half_rte(value, 0, (half *)&bits);
+  return bits;
 }
 
 // A float rounded to the 11 significant bits of binary16, to nearest even; exact for results that are zero or normal

@@ -3,10 +3,16 @@
 // of it, which is exactly K consecutive words of the packed tile; the word before them is the last one of lane g - 1.
 // So every bit offset is a constant, and the words of a work-group's tile row lie together in memory.
 //
-// Options: ROWS (1, 2, 4, 8, 16), KINDS (bit mask of the kinds of matrix that may come; codes in matrix.h),
-// ARITHMETIC (0: codebook values rounded to binary16 as the format defines them, 1: without that rounding),
-// X_SPACE (address space of the activations).
+// Options: ROWS (1, 4, 8, 16), KINDS (bit mask of the kinds of matrix that may come; codes in matrix.h), SLAB (inputs in
+// local memory at a time) and ARITHMETIC, which is how the slab holds activations and weights are multiplied:
+//   0  fp32 activations, codebook values rounded to binary16 as the format defines them
+//   1  fp32 activations, without that rounding
+//   2  mul1: int8 activations, their byte four times times the product's four bytes; others as 1
+//   3  matrix units (dpas.h): mul1 with int8 activations or 16-bit ones in two bytes (BYTES 1 or 2), the others with fp16
 
+#ifndef BYTES
+#define BYTES 1
+#endif
 #define BLOCK 128u
 #define LANES 64u
 #define KIND_DENSE 24u
@@ -17,7 +23,9 @@
 typedef struct {
   ulong weights, suh, svh, bias;
   uint in, out, stored_in, stored_out;
-  uint kind, arena, reserved0, reserved1;
+  uint kind, arena;
+  uint zero;  // 0, which the compiler does not know (dpas.h)
+  uint reserved;
 } matrix_t;
 
 #define ARENA_PARAMETERS \
@@ -51,11 +59,15 @@ ALWAYS_INLINE float high_half(uint x) {
 
 // With ARITHMETIC 1 a mul1 weight enters the sums as its product's byte sum alone; the factor and the offset times the
 // sum of the activations are applied to the finished sums (finish_outputs).
-#define SUMS_ARE_BYTES(kind) (ARITHMETIC == 1 && (kind) >= 16u && (kind) < KIND_DENSE)
+#define SUMS_ARE_BYTES(kind) (ARITHMETIC >= 1 && (kind) >= 16u && (kind) < KIND_DENSE)
+// Whether byte sums carry the offset of byte_sum().
+#define BYTES_ARE_FLOATS (ARITHMETIC == 1)
+// Whether a kind's activations are quantised, with one scale a row and slab.
+#define IS_QUANTIZED(kind) ((ARITHMETIC == 2 && (kind) >= 16u || ARITHMETIC == 3) && (kind) < KIND_DENSE)
 
 // Codebooks: 0 3inst, 1 mcg, 2 mul1.
 ALWAYS_INLINE float codebook_value(const int codebook, uint state) {
-#if ARITHMETIC == 1
+#if ARITHMETIC >= 1
   if (codebook == 2) return byte_sum(state * 0x83DCD12Du);
 #endif
   float value;
@@ -71,25 +83,87 @@ ALWAYS_INLINE float codebook_value(const int codebook, uint state) {
   return value;
 }
 
+// Where input k of row m lies in the slab, in floats. For matrix units 8 inputs of a row lie together: the 32 bytes of
+// one row of a fragment; with two bytes a value the rows of the low bytes follow those of the high ones.
+#if ARITHMETIC == 3
+#define SLAB_AT(k, m) ((((k) >> 3) * (ROWS * BYTES) + (m)) * 8u + ((k) & 7u))
+#else
+#define SLAB_AT(k, m) ((k) * ROWS + (m))
+#endif
+
+// The lane's words of one tile and the word before them.
+ALWAYS_INLINE uint load_words(const int bits, __global const uint *source, uint *w) {
+  const uint lane = get_local_id(0);
+  UNROLL
+  for (int i = 0; i < bits; ++i) w[i] = source[lane * bits + i];
+  return source[((lane & ~7u) | ((lane + 7u) & 7u)) * bits + bits - 1];
+}
+
+// Stream position of row r of the lane's first column; its second column is 4 further.
+#define POSITION(r) (((r) & 1) + 2 * ((r) >> 3) + 8 * (((r) >> 1) & 1) + 16 * (((r) >> 2) & 1))
+
+#if ARITHMETIC == 2
+// The integer sums of a mul1 slab; scales[m] turns them into values.
+ALWAYS_INLINE void byte_sums(const int bits, __global const uint *words, ulong stride, uint first, uint step,
+                             uint count, __local const float *x, __local const float *scales, rows_t *sum0,
+                             rows_t *sum1) {
+  __local const uint *bytes = (__local const uint *)x;
+  int a0[ROWS], a1[ROWS];
+  UNROLL
+  for (int m = 0; m < ROWS; ++m) a0[m] = a1[m] = 0;
+  __global const uint *source = words + first * stride;
+  for (uint tile = first; tile < count; tile += step, source += step * stride) {
+    uint w[8];
+    const uint before = load_words(bits, source, w);
+    UNROLL
+    for (int r = 0; r < 16; ++r) {
+      const uint w0 = window(before, w, (POSITION(r) + 1) * bits) * 0x83DCD12Du;
+      const uint w1 = window(before, w, (POSITION(r) + 5) * bits) * 0x83DCD12Du;
+      UNROLL
+      for (int m = 0; m < ROWS; ++m) {
+        const uint a = bytes[(tile * 16u + r) * ROWS + m];
+        a0[m] = dot_signed(w0, a, a0[m]);
+        a1[m] = dot_signed(w1, a, a1[m]);
+      }
+    }
+  }
+  float *to0 = (float *)sum0, *to1 = (float *)sum1;
+  UNROLL
+  for (int m = 0; m < ROWS; ++m) {
+    to0[m] = fma((float)a0[m], scales[m], to0[m]);
+    to1[m] = fma((float)a1[m], scales[m], to1[m]);
+  }
+}
+#endif
+
+#if ARITHMETIC == 3
+#include "dpas.h"
+#endif
+
 // Adds tile rows first, first + step, ... of [0, count) to both sums. words: the block's first tile row; a tile row is
 // `stride` words long. x[k * ROWS + m] from the same tile row on.
 ALWAYS_INLINE void trellis_sums(const int codebook, const int bits, __global const uint *words, ulong stride, uint first,
-                                uint step, uint count, X_SPACE const float *x, rows_t *sum0, rows_t *sum1) {
-  const uint lane = get_local_id(0);
-  const uint neighbour = (lane & ~7u) | ((lane + 7u) & 7u);
+                                uint step, uint count, __local const float *x, __local const float *scales, uint zero,
+                                rows_t *sum0, rows_t *sum1) {
+#if ARITHMETIC == 3
+  fragment_sums(codebook, bits, words, stride, first, step, count, (__local const ushort *)x, scales, zero, sum0, sum1);
+#else
+#if ARITHMETIC == 2
+  if (codebook == 2) {
+    byte_sums(bits, words, stride, first, step, count, x, scales, sum0, sum1);
+    return;
+  }
+#endif
   rows_t a0 = *sum0, a1 = *sum1;
-  for (uint tile = first; tile < count; tile += step) {
-    __global const uint *source = words + tile * stride;
+  __global const uint *source = words + first * stride;
+  for (uint tile = first; tile < count; tile += step, source += step * stride) {
     uint w[8];
-    UNROLL
-    for (int i = 0; i < bits; ++i) w[i] = source[lane * bits + i];
-    const uint before = source[neighbour * bits + bits - 1];
-    X_SPACE const float *row = x + tile * (16u * ROWS);
+    const uint before = load_words(bits, source, w);
+    __local const float *row = x + tile * (16u * ROWS);
     UNROLL
     for (int r = 0; r < 16; ++r) {
-      const int position = (r & 1) + 2 * (r >> 3) + 8 * ((r >> 1) & 1) + 16 * ((r >> 2) & 1);
-      const float w0 = codebook_value(codebook, window(before, w, (position + 1) * bits));
-      const float w1 = codebook_value(codebook, window(before, w, (position + 5) * bits));
+      const float w0 = codebook_value(codebook, window(before, w, (POSITION(r) + 1) * bits));
+      const float w1 = codebook_value(codebook, window(before, w, (POSITION(r) + 5) * bits));
       const rows_t activations = LOAD_ROWS(r, row);
       a0 = fma((rows_t)w0, activations, a0);
       a1 = fma((rows_t)w1, activations, a1);
@@ -97,6 +171,7 @@ ALWAYS_INLINE void trellis_sums(const int codebook, const int bits, __global con
   }
   *sum0 = a0;
   *sum1 = a1;
+#endif
 }
 
 ALWAYS_INLINE float dense_value(__global const uint *arena, uint kind, ulong index) {
@@ -107,7 +182,7 @@ ALWAYS_INLINE float dense_value(__global const uint *arena, uint kind, ulong ind
 
 // The same for a dense matrix, whose lanes have the columns of a trellis.
 ALWAYS_INLINE void dense_sums(__global const uint *arena, const matrix_t *matrix, uint column, uint base, uint first,
-                              uint step, uint count, X_SPACE const float *x, rows_t *sum0, rows_t *sum1) {
+                              uint step, uint count, __local const float *x, rows_t *sum0, rows_t *sum1) {
   for (uint tile = first; tile < count; tile += step) {
     for (uint r = 0; r < 16; ++r) {
       const uint k = tile * 16u + r;
@@ -124,12 +199,14 @@ ALWAYS_INLINE void dense_sums(__global const uint *arena, const matrix_t *matrix
 
 #define KIND_CASE(codebook, bits)                                                                                    \
   case codebook * 8 + bits - 1:                                                                                      \
-    trellis_sums(codebook, bits, words, stride, first, step, count, x, sum0, sum1);                                  \
+    trellis_sums(codebook, bits, words, stride, first, step, count, x, scales, zero, sum0, sum1);                    \
     break;
 
 // Adds inputs [base, base + 16 * count) of one block of 128 outputs, every `step`th tile row from `first` on.
 ALWAYS_INLINE void block_sums(__global const uint *arena, const matrix_t *matrix, uint block, uint base, uint first,
-                              uint step, uint count, X_SPACE const float *x, rows_t *sum0, rows_t *sum1) {
+                              uint step, uint count, __local const float *x, __local const float *scales,
+                              rows_t *sum0, rows_t *sum1) {
+  const uint zero = matrix->zero;
   const uint bits = (matrix->kind & 7u) + 1u;
   const ulong stride = (ulong)(matrix->stored_out / 16u) * 8u * bits;
   __global const uint *words = arena + matrix->weights + (ulong)(base / 16u) * stride + (ulong)block * 64u * bits;
