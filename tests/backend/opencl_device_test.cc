@@ -62,7 +62,7 @@ struct SmallMoe {
 
 TEST_F(OpenClDevice, AnExpertLayerDecodesInFewLaunchesWithoutHostWaits) {
   const SmallMoe small;
-  const OpenClMoe moe(*device_, small.view, 64, Arithmetic::unrounded);
+  const OpenClMoe moe(*device_, small.view, 64, RowTiles(Precision::standard, false, false));
   const FloatMatrix x = matrix(1, 128), out = matrix(1, 128);
   const Counters before = device_->counters();
   moe.run(*device_, x, out);
@@ -73,7 +73,7 @@ TEST_F(OpenClDevice, AnExpertLayerDecodesInFewLaunchesWithoutHostWaits) {
 
 TEST_F(OpenClDevice, LongStepsDoNotWaitForTheHostEither) {
   const SmallMoe small;
-  const OpenClMoe moe(*device_, small.view, 64, Arithmetic::unrounded);
+  const OpenClMoe moe(*device_, small.view, 64, RowTiles(Precision::standard, false, false));
   const FloatMatrix x = matrix(33, 128), out = matrix(33, 128);
   const Counters before = device_->counters();
   moe.run(*device_, x, out);

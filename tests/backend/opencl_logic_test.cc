@@ -18,12 +18,28 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(OpenClRegime, TilesCoverTheRowsOfAStep) {
-  EXPECT_EQ(row_tile(1, true).rows, 1);
-  EXPECT_EQ(row_tile(3, true).rows, 4);
-  EXPECT_EQ(row_tile(3, false).rows, 16);
-  EXPECT_EQ(row_tile(500, true).rows, 16);
-  EXPECT_EQ(expert_tile(8 * 5, 256, true).rows, 4);
-  EXPECT_EQ(expert_tile(8 * 512, 256, true).rows, 16);
+  const RowTiles gpu(Precision::standard, false, true), processor(Precision::standard, false, false),
+      matrix(Precision::int8, true, true), exact(Precision::exact, true, true);
+  EXPECT_EQ(gpu.at(gpu.index_for(1)).rows, 1);
+  EXPECT_EQ(gpu.at(gpu.index_for(3)).rows, 4);
+  EXPECT_EQ(gpu.at(gpu.index_for(500)).rows, 16);
+  EXPECT_EQ(processor.at(processor.index_for(3)).rows, 16);
+  EXPECT_EQ(matrix.at(matrix.index_for(1)).arithmetic, Arithmetic::int8);
+  EXPECT_EQ(matrix.at(matrix.index_for(2)).arithmetic, Arithmetic::matrix);
+  EXPECT_EQ(matrix.at(matrix.index_for(2)).bytes, 1);
+  EXPECT_EQ(exact.at(exact.index_for(9)).arithmetic, Arithmetic::rounded);
+  EXPECT_EQ(gpu.at(expert_tile(gpu, 8 * 5, 256)).rows, 4);
+  EXPECT_EQ(gpu.at(expert_tile(gpu, 8 * 512, 256)).rows, 16);
+}
+
+TEST(OpenClRegime, EveryVariantFitsTheLocalMemoryOfTheSmallestDevice) {
+  for (const Variant& variant : kVariants) {
+    const std::int64_t parts = input_parts(1 << 24, 1, variant.rows, 1 << 20, 1024);
+    const std::size_t gates = 128 * sizeof(float) * static_cast<std::size_t>(variant.rows);
+    const std::size_t quantizer =
+        static_cast<std::size_t>(variant.slab / 8 + 16 + 2) * sizeof(float) * static_cast<std::size_t>(variant.rows);
+    EXPECT_LE(scratch_bytes(variant, parts) + gates + quantizer, 48u * 1024) << variant.rows << " " << variant.slab;
+  }
 }
 
 TEST(OpenClRegime, UnitsAreEnoughForTheWorstSpread) {
@@ -38,9 +54,9 @@ TEST(OpenClRegime, UnitsAreEnoughForTheWorstSpread) {
 }
 
 TEST(OpenClRegime, InputsAreSplitOnlyWhereItFillsTheDevice) {
-  EXPECT_EQ(input_parts(0, 16, 1, 2048, 1024), 1);       // a processor
-  EXPECT_EQ(input_parts(8192, 16, 1, 2048, 1024), 8);    // 16 groups of 64 lanes, 8192 wanted
-  EXPECT_EQ(input_parts(8192, 1024, 1, 2048, 1024), 1);  // full already
+  EXPECT_EQ(input_parts(0, 16, 1, 2048, 1024), 1);        // a processor
+  EXPECT_EQ(input_parts(8192, 16, 1, 2048, 1024), 8);     // 16 groups of 64 lanes, 8192 wanted
+  EXPECT_EQ(input_parts(8192, 1024, 1, 2048, 1024), 1);   // full already
   EXPECT_EQ(input_parts(1 << 20, 1, 16, 2048, 1024), 4);  // partial sums stay within 32 KB
   EXPECT_EQ(input_parts(1 << 20, 1, 1, 2048, 256), 4);    // within the largest work-group
 }

@@ -32,11 +32,17 @@ DeviceFacts choose(int index) {
   return facts;
 }
 
-/// HAVE_* options of kernels/portable.h.
+/// HAVE_* options of the special instructions that the device says it has.
 std::string special_instructions(const DeviceFacts& facts) {
-  if (facts.has("cl_khr_integer_dot_product")) return "-cl-std=CL3.0 -DHAVE_DOT";
   if (facts.platform_name.find("NVIDIA") != std::string::npos) return "-cl-std=CL1.2 -DHAVE_PTX";
-  return "-cl-std=CL1.2";
+  std::string options;
+  if (facts.has("cl_khr_integer_dot_product")) options += " -DHAVE_DOT";
+  if (facts.gpu && facts.has("cl_intel_required_subgroup_size") && facts.has("cl_khr_subgroups")) {
+    options += " -DHAVE_SUBGROUPS";
+    if (facts.has("cl_intel_subgroup_matrix_multiply_accumulate") && facts.has("cl_intel_subgroup_local_block_io"))
+      options += " -DHAVE_DPAS";
+  }
+  return (options.empty() ? "-cl-std=CL1.2" : "-cl-std=CL3.0") + options;
 }
 
 bool is_pocl(const DeviceFacts& facts) {
@@ -79,6 +85,28 @@ Device::Device(int index, std::optional<ProgramCache> cache)
   check(error, "opening a queue on " + facts_.name);
   base_options_ = special_instructions(facts_);
   reserve_work(256);
+  probe_special_instructions();
+}
+
+void Device::probe_special_instructions() {
+  if (base_options_.find("-DHAVE_") == std::string::npos) return;
+  constexpr std::array kInstructions{"integer dot products", "sub-group broadcasts", "matrix units (bytes)",
+                                     "matrix units (halves)"};
+  std::array<std::uint32_t, kInstructions.size() * 64> mismatches{};
+  const Memory memory = allocate(sizeof mismatches, "a check");
+  const std::string options = base_options_ + " -DKINDS=0 -DROWS=8 -DSLAB=512 -DARITHMETIC=3";
+  launch(kernel("probe.cl", "probe", options), {{1, 1, 1}, {64, 1, 1}}, memory.get());
+  check(clEnqueueReadBuffer(queue_.get(), memory.get(), CL_TRUE, 0, sizeof mismatches, mismatches.data(), 0, nullptr,
+                            nullptr),
+        "checking special instructions");
+  for (std::size_t i = 0; i < kInstructions.size(); ++i) {
+    const auto first = mismatches.begin() + static_cast<std::ptrdiff_t>(64 * i);
+    if (std::any_of(first, first + 64, [](std::uint32_t count) { return count != 0; })) {
+      fail({}, "{} (driver {}) gives wrong results for {}: they differ from plain arithmetic", facts_.name,
+           facts_.driver, kInstructions[i]);
+    }
+  }
+  matrix_units_ = base_options_.find("-DHAVE_DPAS") != std::string::npos;
 }
 
 Program Device::build(std::string_view file, const std::string& options) {

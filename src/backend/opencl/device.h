@@ -54,8 +54,11 @@ class Device {
   /// The kernel `name` of a file of kernels/, built with `options`; compiled on first use or taken from disk.
   const Kernel& kernel(std::string_view file, std::string_view name, const std::string& options = "");
 
-  /// Build options that every program gets: the special instructions which this device has.
+  /// Build options that every program gets: the special instructions which this device has and which gave the same bits
+  /// as their plain twins when it was opened.
   const std::string& base_options() const { return base_options_; }
+  /// Whether products may run on matrix units.
+  bool has_matrix_units() const { return matrix_units_; }
 
   /// Enqueues a kernel with its arguments in order; it runs after everything enqueued before.
   template <typename... Arguments>
@@ -88,6 +91,7 @@ class Device {
   static void check_argument(cl_int code, const Kernel& kernel, cl_uint index);
   void enqueue(const Kernel& kernel, const Grid& grid);
   Program build(std::string_view file, const std::string& options);
+  void probe_special_instructions();
 
   DeviceFacts facts_;
   Context context_;
@@ -98,6 +102,7 @@ class Device {
   std::size_t work_bytes_ = 0;
   Memory work_;
   std::string base_options_;
+  bool matrix_units_ = false;
   Counters counters_;
 };
 

@@ -1,6 +1,5 @@
 #include "backend/opencl/linear.h"
 
-#include <algorithm>
 #include <cassert>
 
 namespace pergola::opencl {
@@ -29,15 +28,12 @@ std::vector<const LinearView*> pointers(std::span<const LinearView> views) {
 }  // namespace
 
 OpenClLinears::OpenClLinears(Device& device, std::span<const LinearView> members, std::int64_t max_rows,
-                             Arithmetic arithmetic)
-    : bound_(device, pointers(members), members.front().name) {
-  constexpr std::uint32_t kTrellisKinds = (1u << Matrix::kDenseKind) - 1;
+                             const RowTiles& tiles)
+    : bound_(device, pointers(members), members.front().name), tiles_(tiles) {
   if (const std::uint32_t kinds = bound_.kinds() & kTrellisKinds; kinds != 0) {
-    for (const RowTile& tile : kRowTiles) {
-      const bool used = &row_tile(std::min<std::int64_t>(tile.rows, max_rows), device.facts().gpu) == &tile;
-      kernels_.push_back(
-          used ? &device.kernel("linear.cl", "trellis_linear", matrix_options(device, kinds, tile, arithmetic))
-               : nullptr);
+    for (std::size_t i = 0; i <= tiles_.index_for(max_rows); ++i) {
+      const std::string options = matrix_options(device, kinds, tiles_.at(i), tiles_.at(i).wide);
+      kernels_.push_back(&device.kernel("linear.cl", "trellis_linear", options));
     }
   }
   if (bound_.kinds() > kTrellisKinds) dense_kernel_ = &device.kernel("dense.cl", "dense_linear", device.base_options());
@@ -58,8 +54,9 @@ void OpenClLinears::run(Device& device, const FloatMatrix& x, std::span<const Fl
 }
 
 void OpenClLinears::run_trellis(Device& device, const FloatMatrix& x, std::span<const FloatMatrix> outs) const {
-  const RowTile& tile = row_tile(x.rows, device.facts().gpu);
-  const Kernel& kernel = *kernels_[static_cast<std::size_t>(&tile - kRowTiles.data())];
+  const std::size_t index = tiles_.index_for(x.rows);
+  const Variant& tile = tiles_.at(index);
+  const Kernel& kernel = *kernels_[index];
   LinearOutputs outputs;
   std::uint32_t blocks = 0, widest = 0;
   cl_mem memory = nullptr;
@@ -71,7 +68,7 @@ void OpenClLinears::run_trellis(Device& device, const FloatMatrix& x, std::span<
     const auto arenas = bound_.arenas().memories();
     device.launch(kernel, {{blocks, static_cast<std::size_t>(tiles), 1}, {64, static_cast<std::size_t>(parts), 1}},
                   arenas[0], arenas[1], arenas[2], arenas[3], bound_.table(), x.memory, x.offset, x.stride,
-                  static_cast<cl_uint>(x.rows), memory, outputs, LocalBytes{tile.scratch_bytes(parts)});
+                  static_cast<cl_uint>(x.rows), memory, outputs, LocalBytes{scratch_bytes(tile, parts)});
     outputs = {};
     blocks = widest = 0;
   };

@@ -14,7 +14,7 @@ namespace pergola::opencl {
 /// one launch each.
 class OpenClLinears final : public LinearGroup {
  public:
-  OpenClLinears(Device& device, std::span<const LinearView> members, std::int64_t max_rows, Arithmetic arithmetic);
+  OpenClLinears(Device& device, std::span<const LinearView> members, std::int64_t max_rows, const RowTiles& tiles);
 
   std::int64_t in_features() const override { return bound_.matrices().front().in; }
   std::int64_t members() const override { return static_cast<std::int64_t>(bound_.matrices().size()); }
@@ -32,7 +32,8 @@ class OpenClLinears final : public LinearGroup {
   void run_dense(Device& device, std::size_t member, const FloatMatrix& x, const FloatMatrix& out) const;
 
   BoundMatrices bound_;
-  std::vector<const Kernel*> kernels_;  ///< one a row tile; null where no step has so many rows
+  RowTiles tiles_;
+  std::vector<const Kernel*> kernels_;  ///< one a tile, as many as steps need
   const Kernel* dense_kernel_ = nullptr;
 };
 

@@ -100,9 +100,11 @@ BoundMatrices::BoundMatrices(Device& device, std::span<const LinearView* const> 
         "describing weights to the device");
 }
 
-std::string matrix_options(const Device& device, std::uint32_t kinds, const RowTile& tile, Arithmetic arithmetic) {
-  return fmt::format("{} -DKINDS={:#x} -DROWS={} -DSLAB={} -DARITHMETIC={}", device.base_options(), kinds, tile.rows,
-                     tile.slab, static_cast<int>(arithmetic));
+std::string matrix_options(const Device& device, std::uint32_t kinds, const Variant& variant, bool wide) {
+  const bool intel = device.facts().gpu && device.facts().vendor.find("Intel") != std::string::npos;
+  return fmt::format("{} -DKINDS={:#x} -DROWS={} -DSLAB={} -DARITHMETIC={} -DBYTES={}{}", device.base_options(), kinds,
+                     variant.rows, variant.slab, static_cast<int>(variant.arithmetic), variant.bytes,
+                     wide && intel ? " -cl-intel-256-GRF-per-thread" : "");
 }
 
 }  // namespace pergola::opencl

@@ -58,7 +58,10 @@ class BoundMatrices {
   std::uint32_t kinds_ = 0;
 };
 
-/// Build options of a kernel that multiplies such matrices.
-std::string matrix_options(const Device& device, std::uint32_t kinds, const RowTile& tile, Arithmetic arithmetic);
+/// Build options of a kernel that multiplies such matrices; `wide` asks Intel's compiler for 256 registers a thread.
+std::string matrix_options(const Device& device, std::uint32_t kinds, const Variant& variant, bool wide);
+
+/// Bits of the kinds that are trellises.
+inline constexpr std::uint32_t kTrellisKinds = (1u << Matrix::kDenseKind) - 1;
 
 }  // namespace pergola::opencl

@@ -9,7 +9,6 @@ namespace pergola::opencl {
 
 namespace {
 
-constexpr RowTile kDecodeDownTile{1, 512};
 constexpr std::size_t kMostParts = 16;        // y-groups of moe_decode_down
 constexpr std::uint32_t kMostPicks = 24;      // of a row: 12 KB of sums in local memory
 constexpr std::uint32_t kMostExperts = 2048;  // the grouping counts in local memory
@@ -85,7 +84,7 @@ std::size_t OpenClMoe::work_bytes(const MoeView& moe, std::int64_t max_rows) {
       .bytes;
 }
 
-OpenClMoe::OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, Arithmetic arithmetic) {
+OpenClMoe::OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, const RowTiles& tiles) : tiles_(tiles) {
   const auto experts = static_cast<std::uint32_t>(moe.experts.size());
   shape_ = {.experts = experts,
             .top_k = static_cast<std::uint32_t>(moe.top_k),
@@ -103,7 +102,7 @@ OpenClMoe::OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, 
   inner_ = widest_inner(moe);
   inner_blocks_ = inner_ / 128;
   activation_ = static_cast<int>(moe.activation);
-  router_ = std::make_unique<OpenClLinears>(device, router_views(moe), max_rows, arithmetic);
+  router_ = std::make_unique<OpenClLinears>(device, router_views(moe), max_rows, tiles);
   experts_ = std::make_unique<BoundMatrices>(device, expert_views(moe), moe.name);
 
   std::vector<float> correction(experts, 0.0f);
@@ -116,18 +115,22 @@ OpenClMoe::OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, 
                              correction.data(), 0, nullptr, nullptr),
         "copying a router's correction");
 
-  const auto options = [&](const RowTile& tile) { return matrix_options(device, experts_->kinds(), tile, arithmetic); };
-  decode_.gate_up = &device.kernel("moe.cl", "moe_gate_up", options(kRowTiles[0]));
-  decode_.down = &device.kernel("moe_decode.cl", "moe_decode_down", options(kDecodeDownTile));
-  for (const RowTile& tile : kRowTiles) {
-    ExpertKernels& kernels = grouped_.emplace_back();
-    const std::int64_t most_picks = max_rows * (shape_.top_k + shape_.shared);
-    const bool gpu = device.facts().gpu;
-    if (max_rows <= kDecodeRows || tile.rows < expert_tile(1, experts, gpu).rows ||
-        tile.rows > expert_tile(most_picks, experts, gpu).rows)
-      continue;
-    kernels.gate_up = &device.kernel("moe.cl", "moe_gate_up", options(tile));
-    kernels.down = &device.kernel("moe.cl", "moe_down", options(tile));
+  // Matrix units take trellises only.
+  if (experts_->kinds() > kTrellisKinds && tiles_.at(1).arithmetic == Arithmetic::matrix)
+    tiles_ = RowTiles(Precision::standard, false, device.facts().gpu);
+  const auto options = [&](const Variant& variant) {
+    return matrix_options(device, experts_->kinds(), variant, wide_experts(variant));
+  };
+  decode_.gate_up = &device.kernel("moe.cl", "moe_gate_up", options(tiles_.at(0)));
+  Variant down = tiles_.at(0);
+  down.slab = kDecodeDownSlab;
+  decode_.down = &device.kernel("moe_decode.cl", "moe_decode_down", options(down));
+  const std::int64_t most_picks = max_rows * (shape_.top_k + shape_.shared);
+  if (max_rows > kDecodeRows) {
+    for (std::size_t i = 1; i <= expert_tile(tiles_, most_picks, experts + shape_.shared); ++i) {
+      grouped_.push_back({&device.kernel("moe.cl", "moe_gate_up", options(tiles_.at(i))),
+                          &device.kernel("moe.cl", "moe_down", options(tiles_.at(i)))});
+    }
   }
   route_ = &device.kernel("routing.cl", "moe_route", device.base_options());
   group_ = &device.kernel("routing.cl", "moe_group", device.base_options());
@@ -164,15 +167,14 @@ void OpenClMoe::run_decode(Device& device, const FloatMatrix& x, const FloatMatr
   const std::size_t picks = rows * work.per_row;
   const std::int64_t parts = input_parts(device.facts().lanes(), static_cast<std::int64_t>(picks * inner_blocks_), 1,
                                          experts_->matrices()[0].stored_in, decode_.gate_up->most_work_items);
-  const RowTile& tile = kRowTiles[0];
   device.launch(*decode_.gate_up, {{inner_blocks_, picks, 1}, {64, static_cast<std::size_t>(parts), 1}}, arenas[0],
                 arenas[1], arenas[2], arenas[3], experts_->table(), device.work(), work, x.memory, x.offset, x.stride,
-                activation_, LocalBytes{tile.scratch_bytes(parts)}, LocalBytes{128 * sizeof(float)});
+                activation_, LocalBytes{scratch_bytes(tiles_.at(0), parts)}, LocalBytes{128 * sizeof(float)});
   const std::size_t groups =
       std::min({std::size_t{work.per_row}, kMostParts, std::max<std::size_t>(decode_.down->most_work_items / 64, 1)});
   device.launch(*decode_.down, {{experts_->matrices()[2].blocks(), rows, 1}, {64, groups, 1}}, arenas[0], arenas[1],
                 arenas[2], arenas[3], experts_->table(), device.work(), work, cl_uint{inner_}, out.memory, out.offset,
-                out.stride, LocalBytes{groups * kDecodeDownTile.slab * sizeof(float)},
+                out.stride, LocalBytes{groups * kDecodeDownSlab * sizeof(float)},
                 LocalBytes{work.per_row * 128 * sizeof(float)});
 }
 
@@ -180,8 +182,9 @@ void OpenClMoe::run_grouped(Device& device, const FloatMatrix& x, const FloatMat
   const auto arenas = experts_->arenas().memories();
   const std::int64_t experts = shape_.experts + shape_.shared;
   const std::int64_t picks = x.rows * work.per_row;
-  const RowTile& tile = expert_tile(picks, experts, device.facts().gpu);
-  const ExpertKernels& kernels = grouped_[static_cast<std::size_t>(&tile - kRowTiles.data())];
+  const std::size_t index = expert_tile(tiles_, picks, experts);
+  const Variant& tile = tiles_.at(index);
+  const ExpertKernels& kernels = grouped_[index - 1];
   const auto units = static_cast<std::size_t>(most_units(picks, experts, tile.rows));
   const std::size_t counts = static_cast<std::size_t>(experts + 1) * sizeof(std::int32_t);
   device.launch(*group_, {{1, 1, 1}, {std::min<std::size_t>(256, group_->most_work_items), 1, 1}}, device.work(), work,
@@ -194,13 +197,13 @@ void OpenClMoe::run_grouped(Device& device, const FloatMatrix& x, const FloatMat
   const std::int64_t gate_parts = parts_of(*kernels.gate_up, inner_blocks_, experts_->matrices()[0].stored_in);
   device.launch(*kernels.gate_up, {{inner_blocks_, units, 1}, {64, static_cast<std::size_t>(gate_parts), 1}}, arenas[0],
                 arenas[1], arenas[2], arenas[3], experts_->table(), device.work(), work, x.memory, x.offset, x.stride,
-                activation_, LocalBytes{tile.scratch_bytes(gate_parts)},
+                activation_, LocalBytes{scratch_bytes(tile, gate_parts)},
                 LocalBytes{static_cast<std::size_t>(tile.rows) * 128 * sizeof(float)});
   const std::uint32_t blocks = experts_->matrices()[2].blocks();
   const std::int64_t down_parts = parts_of(*kernels.down, blocks, inner_);
   device.launch(*kernels.down, {{blocks, units, 1}, {64, static_cast<std::size_t>(down_parts), 1}}, arenas[0],
                 arenas[1], arenas[2], arenas[3], experts_->table(), device.work(), work,
-                LocalBytes{tile.scratch_bytes(down_parts)});
+                LocalBytes{scratch_bytes(tile, down_parts)});
   device.launch(*combine_, {{(hidden_ + 63) / 64, static_cast<std::size_t>(x.rows), 1}, {64, 1, 1}}, device.work(),
                 work, out.memory, out.offset, out.stride, cl_uint{hidden_});
 }

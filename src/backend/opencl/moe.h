@@ -30,7 +30,7 @@ struct MoeWork {
 /// host.
 class OpenClMoe final : public Moe {
  public:
-  OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, Arithmetic arithmetic);
+  OpenClMoe(Device& device, const MoeView& moe, std::int64_t max_rows, const RowTiles& tiles);
 
   std::size_t bytes() const override { return experts_->bytes() + router_->bytes(); }
 
@@ -57,7 +57,8 @@ class OpenClMoe final : public Moe {
   std::unique_ptr<OpenClLinears> router_;   ///< router, and the shared expert's gate behind it
   std::unique_ptr<BoundMatrices> experts_;  ///< gate, up, down of every expert, the shared one last
   Memory correction_;
-  std::vector<ExpertKernels> grouped_;  ///< one a row tile
+  RowTiles tiles_;
+  std::vector<ExpertKernels> grouped_;  ///< one a tile but the first
   ExpertKernels decode_;
   const Kernel* route_ = nullptr;
   const Kernel* group_ = nullptr;

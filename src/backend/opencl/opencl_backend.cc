@@ -76,7 +76,7 @@ class OpenClBackend final : public Backend {
   explicit OpenClBackend(const BackendOptions& options)
       : device_(options.device),
         max_rows_(options.max_rows),
-        arithmetic_(opencl::arithmetic_of(options.precision)),
+        tiles_(options.precision, device_.has_matrix_units(), device_.facts().gpu),
         cache_(cache_of(options)),
         attention_(device_, cache_) {
     const opencl::DeviceFacts& facts = device_.facts();
@@ -161,10 +161,10 @@ class OpenClBackend final : public Backend {
   void synchronize() override { device_.synchronize(); }
 
   std::unique_ptr<LinearGroup> bind_linears(std::span<const LinearView> members) override {
-    return std::make_unique<opencl::OpenClLinears>(device_, members, max_rows_, arithmetic_);
+    return std::make_unique<opencl::OpenClLinears>(device_, members, max_rows_, tiles_);
   }
   std::unique_ptr<Moe> bind_moe(const MoeView& moe) override {
-    return std::make_unique<opencl::OpenClMoe>(device_, moe, max_rows_, arithmetic_);
+    return std::make_unique<opencl::OpenClMoe>(device_, moe, max_rows_, tiles_);
   }
   std::unique_ptr<Embedding> bind_embedding(const DenseView& table) override {
     return std::make_unique<OpenClEmbedding>(device_, table);
@@ -271,7 +271,7 @@ class OpenClBackend final : public Backend {
   Device device_;
   DeviceInfo info_;
   std::int64_t max_rows_;
-  opencl::Arithmetic arithmetic_;
+  opencl::RowTiles tiles_;
   CacheType cache_;
   opencl::AttentionKernels attention_;
   std::map<int, opencl::DeltaNetKernels> delta_net_;  ///< by width of a key

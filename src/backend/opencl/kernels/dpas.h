@@ -8,24 +8,8 @@
 
 #define FRAGMENTS(codebook) ((codebook) == 2 ? ROWS * BYTES / 8 : ROWS / 8)
 
-#if defined(HAVE_DPAS)
-ALWAYS_INLINE short8 load_fragment(__local const ushort *at) {
-  return as_short8(intel_sub_group_block_read_us8(at));
-}
-ALWAYS_INLINE int8 multiply_bytes(short8 a, uint8 b, int8 sums) {
-  return intel_sub_group_i8_u8_matrix_mad_k32(a, b, sums);
-}
-ALWAYS_INLINE float8 multiply_halves(short8 a, uint8 b, float8 sums) {
-  return intel_sub_group_f16_f16_matrix_mad_k16(a, as_int8(b), sums);
-}
-typedef short8 fragment_t;
-#else
-typedef __local const ushort *fragment_t;
-ALWAYS_INLINE fragment_t load_fragment(__local const ushort *at) {
-  return at;
-}
-// A lane's eight values of B, in memory: private arrays may be indexed at run time here.
-ALWAYS_INLINE int8 multiply_bytes(fragment_t a, uint8 b, int8 sums) {
+// The plain twins: a lane's eight values of B against eight fragment rows in memory.
+ALWAYS_INLINE int8 multiply_bytes_plain(__local const ushort *a, uint8 b, int8 sums) {
   int *sum = (int *)&sums;
   const uint *words = (const uint *)&b;
   for (int m = 0; m < 8; ++m)
@@ -33,16 +17,37 @@ ALWAYS_INLINE int8 multiply_bytes(fragment_t a, uint8 b, int8 sums) {
       sum[m] = dot_signed(words[i], (uint)a[m * 16 + 2 * i] | ((uint)a[m * 16 + 2 * i + 1] << 16), sum[m]);
   return sums;
 }
-ALWAYS_INLINE float8 multiply_halves(fragment_t a, uint8 b, float8 sums) {
+
+ALWAYS_INLINE float8 multiply_halves_plain(__local const ushort *a, uint8 b, float8 sums) {
   float *sum = (float *)&sums;
   const uint *words = (const uint *)&b;
-  for (int m = 0; m < 8; ++m)
+  for (int m = 0; m < 8; ++m) {
     for (int i = 0; i < 8; ++i) {
       sum[m] = fma(vload_half(m * 16 + 2 * i, (__local const half *)a), half_value(words[i] & 0xFFFFu), sum[m]);
       sum[m] = fma(vload_half(m * 16 + 2 * i + 1, (__local const half *)a), half_value(words[i] >> 16), sum[m]);
     }
+  }
   return sums;
 }
+
+#if defined(HAVE_DPAS)
+typedef short8 fragment_t;
+ALWAYS_INLINE fragment_t load_fragment(__local const ushort *at) {
+  return as_short8(intel_sub_group_block_read_us8(at));
+}
+ALWAYS_INLINE int8 multiply_bytes(fragment_t a, uint8 b, int8 sums) {
+  return intel_sub_group_i8_u8_matrix_mad_k32(a, b, sums);
+}
+ALWAYS_INLINE float8 multiply_halves(fragment_t a, uint8 b, float8 sums) {
+  return intel_sub_group_f16_f16_matrix_mad_k16(a, as_int8(b), sums);
+}
+#else
+typedef __local const ushort *fragment_t;
+ALWAYS_INLINE fragment_t load_fragment(__local const ushort *at) {
+  return at;
+}
+#define multiply_bytes multiply_bytes_plain
+#define multiply_halves multiply_halves_plain
 #endif
 
 // Adds one slab's tile rows; scales[m] turns a row's sums into values.

@@ -51,7 +51,15 @@ ALWAYS_INLINE float round_to_half(float value) {
   return as_float((bits + 0xFFFu + ((bits >> 13) & 1u)) & 0xFFFFE000u);
 }
 
-// acc + the sum over the four bytes of x (u8) times those of y (u8, or i8 in dot_signed).
+// acc + the sum over the four bytes of x (u8) times those of y (u8, or i8 in dot_signed), and the plain twins.
+ALWAYS_INLINE uint dot_bytes_plain(uint x, uint y, uint acc) {
+  return acc + (x & 0xFFu) * (y & 0xFFu) + (x >> 8 & 0xFFu) * (y >> 8 & 0xFFu) + (x >> 16 & 0xFFu) * (y >> 16 & 0xFFu) +
+         (x >> 24) * (y >> 24);
+}
+ALWAYS_INLINE int dot_signed_plain(uint x, uint y, int acc) {
+  return acc + (int)(x & 0xFFu) * (char)y + (int)(x >> 8 & 0xFFu) * (char)(y >> 8) +
+         (int)(x >> 16 & 0xFFu) * (char)(y >> 16) + (int)(x >> 24) * (char)(y >> 24);
+}
 #if defined(HAVE_DOT)
 #pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable
 ALWAYS_INLINE uint dot_bytes(uint x, uint y, uint acc) {
@@ -72,14 +80,8 @@ ALWAYS_INLINE int dot_signed(uint x, uint y, int acc) {
   return sum;
 }
 #else
-ALWAYS_INLINE uint dot_bytes(uint x, uint y, uint acc) {
-  const uint4 products = convert_uint4(as_uchar4(x)) * convert_uint4(as_uchar4(y));
-  return acc + products.x + products.y + products.z + products.w;
-}
-ALWAYS_INLINE int dot_signed(uint x, uint y, int acc) {
-  const int4 products = convert_int4(as_uchar4(x)) * convert_int4(as_char4(y));
-  return acc + products.x + products.y + products.z + products.w;
-}
+#define dot_bytes dot_bytes_plain
+#define dot_signed dot_signed_plain
 #endif
 
 // The sum of the four bytes of x as a float f, up to one factor and offset for all: sum = BYTE_SCALE * f - BYTE_OFFSET.
