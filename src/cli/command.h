@@ -20,6 +20,7 @@ void add_bench(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_devices(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 
 /// Exit codes beside 0.
 inline constexpr int kExitError = 1;

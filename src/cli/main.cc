@@ -40,6 +40,7 @@ void describe(CLI::App& app, Action& action) {
   add_logits(app, action);
   add_verify(app, action);
   add_devices(app, action);
+  add_report(app, action);
 }
 
 int parse_and_act(int count, char** words) {

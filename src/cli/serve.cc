@@ -4,6 +4,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -25,12 +26,29 @@
 namespace pergola {
 namespace {
 
+/// Settings for a kind of machine.
+struct Profile {
+  const char* name;
+  const char* machine;
+  std::int64_t context;
+  std::int64_t max_sequences;
+  std::int64_t max_rows;
+  std::int64_t checkpoints;
+  const char* kv_cache_bytes;  ///< empty: the whole context of every sequence
+};
+
+constexpr std::array kProfiles{
+    Profile{"handheld", "little memory that a GPU shares, one person", 4096, 1, 512, 4, "512M"},
+    Profile{"desktop", "a card of its own, a few people", 16384, 4, 2048, 16, ""},
+};
+
 struct Arguments {
   ModelArguments model;
   HttpOptions http;
   SchedulerOptions scheduler;
   RequestLimits limits;
   std::string served_name;
+  std::string profile;
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::int64_t context = 0;
@@ -203,6 +221,26 @@ void add_scheduling_options(CLI::App& command, Arguments& arguments) {
       ->group(kGroup);
 }
 
+/// Takes the profile's settings where the command line has none of its own, and says which.
+void apply_profile(const CLI::App& command, Arguments& arguments) {
+  if (arguments.profile.empty()) return;
+  const auto* profile =
+      std::find_if(kProfiles.begin(), kProfiles.end(), [&](const Profile& p) { return arguments.profile == p.name; });
+  std::string taken;
+  const auto set = [&](const char* option, auto& value, const auto& setting) {
+    if (command.get_option(option)->count() > 0) return;
+    value = setting;
+    taken += fmt::format(" {} {}", option, setting);
+  };
+  set("--context", arguments.context, profile->context);
+  set("--max-sequences", arguments.max_sequences, profile->max_sequences);
+  set("--max-rows", arguments.model.engine.device.max_rows, profile->max_rows);
+  set("--checkpoints", arguments.checkpoints, profile->checkpoints);
+  if (*profile->kv_cache_bytes != '\0')
+    set("--kv-cache-bytes", arguments.model.kv_cache_bytes, std::string(profile->kv_cache_bytes));
+  message("profile {} ({}):{}", profile->name, profile->machine, taken);
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, Action& action) {
@@ -214,6 +252,12 @@ void add_serve(CLI::App& app, Action& action) {
                    "Most tokens of prompt and answer (default: 8192, or the model's limit)")
       ->check(CLI::PositiveNumber);
   command->add_option("--served-name", arguments->served_name, "Name of the model in requests (default: its folder's)");
+  command
+      ->add_option(
+          "--profile", arguments->profile,
+          "Settings for a kind of machine: handheld (4096 tokens of context, one request at a time, 512 MB of KV "
+          "cache) or desktop (16384 tokens, four requests). Options of the command line win")
+      ->check(CLI::IsMember({"handheld", "desktop"}));
   add_network_options(*command, *arguments);
   add_scheduling_options(*command, *arguments);
   arguments->http.threads = 2;
@@ -226,7 +270,10 @@ Examples:
   curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \
     -d '{"model": "story", "prompt": "Once upon a time", "max_tokens": 100}'
   PERGOLA_API_KEY=secret pergola serve MODEL --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem)");
-  command->callback([arguments, &action] { action = [arguments] { return act(*arguments); }; });
+  command->callback([arguments, command, &action] {
+    apply_profile(*command, *arguments);
+    action = [arguments] { return act(*arguments); };
+  });
 }
 
 }  // namespace pergola

@@ -305,4 +305,25 @@ std::vector<DeviceListing> list_opencl_devices() {
   return listings;
 }
 
+std::vector<std::vector<std::pair<std::string, std::string>>> describe_opencl_devices() {
+  std::string why_none;
+  std::vector<std::vector<std::pair<std::string, std::string>>> all;
+  for (const opencl::DeviceFacts& facts : opencl::find_devices(why_none)) {
+    all.push_back({{"name", facts.name},
+                   {"vendor", facts.vendor},
+                   {"platform", facts.platform_name},
+                   {"version", facts.version},
+                   {"driver", facts.driver},
+                   {"compute_units", std::to_string(facts.compute_units)},
+                   {"clock_mhz", std::to_string(facts.clock_mhz)},
+                   {"memory_bytes", std::to_string(facts.memory_bytes)},
+                   {"most_allocation_bytes", std::to_string(facts.most_allocation_bytes)},
+                   {"local_bytes", std::to_string(facts.local_bytes)},
+                   {"most_work_items", std::to_string(facts.most_work_items)},
+                   {"shares_host_memory", facts.shares_host_memory ? "yes" : "no"},
+                   {"extensions", facts.extensions}});
+  }
+  return all;
+}
+
 }  // namespace pergola

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -13,5 +15,8 @@ std::unique_ptr<Backend> make_opencl_backend(const BackendOptions& options);
 
 /// The OpenCL devices of this machine, or why there are none.
 std::vector<DeviceListing> list_opencl_devices();
+
+/// What the devices say of themselves, name and value, for reports: one list a device, in the order of the listing.
+std::vector<std::vector<std::pair<std::string, std::string>>> describe_opencl_devices();
 
 }  // namespace pergola

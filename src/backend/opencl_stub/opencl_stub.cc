@@ -11,4 +11,8 @@ std::vector<DeviceListing> list_opencl_devices() {
   return {{"opencl", "", "not built", false}};
 }
 
+std::vector<std::vector<std::pair<std::string, std::string>>> describe_opencl_devices() {
+  return {};
+}
+
 }  // namespace pergola
