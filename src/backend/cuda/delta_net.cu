@@ -3,30 +3,13 @@
 #include "backend/cuda/delta_net.h"
 
 #include "backend/cuda/cluster.cuh"
+#include "backend/cuda/delta_net_kernels.cuh"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/ptx.cuh"
 
 namespace pergola::cuda {
 
 namespace {
-
-__device__ __forceinline__ float element(const MatrixView& m, std::int64_t row, std::int64_t column) {
-  const std::int64_t at = row * m.stride + column;
-  return m.f32 != 0 ? static_cast<const float*>(m.data)[at] : __half2float(static_cast<const __half*>(m.data)[at]);
-}
-
-__device__ __forceinline__ float warp_sum(float v) {
-#pragma unroll
-  for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(~0u, v, step);
-  return v;
-}
-
-/// The convolution's input `back` tokens before row t of the sequence.
-__device__ __forceinline__ float conv_input(const DeltaNetParams& p, int first, int t, int back, const float* window,
-                                            int channel) {
-  if (back <= t) return element(p.qkv, first + t - back, channel);
-  return window[static_cast<std::int64_t>(p.kernel - 1 + t - back) * p.channels + channel];
-}
 
 /// A warp a head: convolution, SiLU, the L2 norm of q and k heads, the gates of v heads.
 __global__ void __launch_bounds__(128) convolve(const __grid_constant__ DeltaNetParams p) {
@@ -120,15 +103,7 @@ __global__ void __launch_bounds__(256) recur(const __grid_constant__ DeltaNetPar
   };
   fetch(0, pieces[0]);
 
-  // The window moves on: its last inputs may reach back into itself, oldest first.
-  float* window = p.window + slot * p.window_stride;
-  const int per_block = (p.channels + gridDim.x * gridDim.y - 1) / (gridDim.x * gridDim.y),
-            from = (blockIdx.y * gridDim.x + blockIdx.x) * per_block;
-  for (int channel = from + thread; channel < min(from + per_block, p.channels); channel += kThreads) {
-    for (int i = 0; i < p.kernel - 1; ++i)
-      window[static_cast<std::int64_t>(i) * p.channels + channel] =
-          conv_input(p, first, rows - 1, p.kernel - 2 - i, window, channel);
-  }
+  move_window(p, first, rows, slot);
 
   float* state = p.state + slot * p.state_stride +
                  (static_cast<std::int64_t>(head) * kKeys + part * kKeysPerLane) * p.value_dim + column;
@@ -177,15 +152,20 @@ __global__ void __launch_bounds__(256) recur(const __grid_constant__ DeltaNetPar
   for (int i = 0; i < kKeysPerLane; ++i) state[static_cast<std::int64_t>(i) * p.value_dim] = s[i];
 }
 
+struct GatedNormParams {
+  DeltaNetParams layer;
+  const float* result;  ///< [rows, value_heads, value_dim]
+};
+
 /// A warp a head: out = norm(result) * silu(z).
-__global__ void __launch_bounds__(128) gated_norm(const __grid_constant__ DeltaNetParams p) {
+__global__ void __launch_bounds__(128) gated_norm(const __grid_constant__ GatedNormParams params) {
+  const DeltaNetParams& p = params.layer;
   allow_next_kernel();
   wait_for_previous_kernel();
   const std::int64_t row = blockIdx.y;
   const int head = static_cast<int>(blockIdx.x * 4 + (threadIdx.x >> 5)), lane = threadIdx.x & 31;
   if (head >= p.value_heads) return;
-  const float* result = p.mixed + static_cast<std::int64_t>(p.rows) * (p.channels + 2 * p.value_heads) +
-                        (row * p.value_heads + head) * p.value_dim;
+  const float* result = params.result + (row * p.value_heads + head) * p.value_dim;
   float value[8], square = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -363,6 +343,11 @@ void launch_step(const LaunchContext& context, const DeltaNetParams& p) {
 void launch_delta_net(const LaunchContext& context, const DeltaNetParams& params) {
   if (is_single_step(context, params)) return launch_step(context, params);
   const auto rows = static_cast<unsigned>(params.rows);
+  const dim3 norms((static_cast<unsigned>(params.value_heads) + 3) / 4, rows);
+  if (delta_chunks_fit(context, params)) {
+    launch_delta_chunks(context, params);
+    return launch(context, gated_norm, norms, 128, 0, GatedNormParams{params, params.mixed});
+  }
   const auto heads = static_cast<unsigned>(2 * params.key_heads + params.value_heads);
   launch(context, convolve, dim3((heads + 3) / 4, rows), 128, 0, params);
   const dim3 grid(static_cast<unsigned>(params.value_dim / 32), static_cast<unsigned>(params.value_heads),
@@ -378,7 +363,9 @@ void launch_delta_net(const LaunchContext& context, const DeltaNetParams& params
       launch(context, recur<16>, grid, 256, 0, params);
       break;
   }
-  launch(context, gated_norm, dim3((static_cast<unsigned>(params.value_heads) + 3) / 4, rows), 128, 0, params);
+  launch(context, gated_norm, norms, 128, 0,
+         GatedNormParams{params, params.mixed + static_cast<std::int64_t>(params.rows) *
+                                                    (params.channels + 2 * params.value_heads)});
 }
 
 }  // namespace pergola::cuda

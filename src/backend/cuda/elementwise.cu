@@ -177,6 +177,25 @@ __global__ void __launch_bounds__(256) gated_activation(const __grid_constant__ 
   store(params.out, row, c, activate(params.activation, load(params.gate, row, c)) * load(params.up, row, c));
 }
 
+/// The same for binary16 rows of whole 16-byte pieces.
+__global__ void __launch_bounds__(256) gated_activation_wide(const __grid_constant__ GateParams params) {
+  allow_next_kernel();
+  wait_for_previous_kernel();
+  const std::int64_t row = blockIdx.y;
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  if (c >= params.out.columns) return;
+  const auto at = [&](const MatrixView& m) {
+    return reinterpret_cast<uint4*>(static_cast<__half*>(m.data) + row * m.stride + c);
+  };
+  float gate[8], up[8];
+  widen(*at(params.gate), gate);
+  widen(*at(params.up), up);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) gate[i] = activate(params.activation, gate[i]) * up[i];
+  *at(params.out) = make_uint4(pack_half(gate[0], gate[1]), pack_half(gate[2], gate[3]), pack_half(gate[4], gate[5]),
+                               pack_half(gate[6], gate[7]));
+}
+
 struct GatherParams {
   const std::byte* x;
   const std::int32_t* indices;
@@ -208,7 +227,6 @@ __global__ void __launch_bounds__(256) dense_few(const __grid_constant__ DensePa
   wait_for_previous_kernel();
   if (column >= params.out.columns) return;
   const __half* weight = params.weight + static_cast<std::int64_t>(column) * params.x.columns;
-  const __half* x = static_cast<const __half*>(params.x.data) + first * params.x.stride;
   float sum[8] = {};
   for (int k = lane * 8; k < params.x.columns; k += 256) {
     float w[8];
@@ -217,7 +235,7 @@ __global__ void __launch_bounds__(256) dense_few(const __grid_constant__ DensePa
     for (int r = 0; r < 8; ++r) {
       if (r < rows) {
         float v[8];
-        load_values(x, false, r * params.x.stride, k, params.x.columns, v);
+        load_values(params.x.data, params.x.f32 != 0, (first + r) * params.x.stride, k, params.x.columns, v);
 #pragma unroll
         for (int i = 0; i < 8; ++i) sum[r] += w[i] * v[i];
       }
@@ -346,6 +364,12 @@ void launch_rms_norm(const LaunchContext& context, const MatrixView& residual, c
 
 void launch_gated_activation(const LaunchContext& context, int activation, const MatrixView& gate, const MatrixView& up,
                              const MatrixView& out) {
+  const auto whole = [](const MatrixView& m) {
+    return m.f32 == 0 && m.columns % 8 == 0 && m.stride % 8 == 0 && is_aligned(m.data);
+  };
+  if (whole(gate) && whole(up) && whole(out))
+    return launch(context, gated_activation_wide, dim3(ceil_div(out.columns, 8 * 256), static_cast<unsigned>(out.rows)),
+                  256, 0, GateParams{gate, up, out, activation});
   launch(context, gated_activation, dim3(ceil_div(out.columns, 256), static_cast<unsigned>(out.rows)), 256, 0,
          GateParams{gate, up, out, activation});
 }
@@ -361,7 +385,7 @@ void launch_gather_rows(const LaunchContext& context, const void* x, std::int64_
 void launch_dense(const LaunchContext& context, const MatrixView& x, const __half* weight, const __half* bias,
                   const MatrixView& out) {
   const DenseParams params{x, out, weight, bias};
-  if (x.rows <= 16)
+  if (x.rows <= 16 || x.f32 != 0)  // the other kernel's operands are binary16
     return launch(context, dense_few, dim3(ceil_div(out.columns, 8), ceil_div(x.rows, 8)), 256, 0, params);
   launch(context, dense_many, dim3(ceil_div(out.columns, 64), ceil_div(x.rows, 64)), 128, 0, params);
 }
