@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kStepThreads) step(const __grid_constant__ Del
   wait_for_previous_kernel();
   float4 s[kKeysPerWarp];
 #pragma unroll
-  for (int i = 0; i < kKeysPerWarp; ++i) s[i] = __ldcg(state + i * (kStepDim / 4));
+  for (int i = 0; i < kKeysPerWarp; ++i) s[i] = __ldcs(state + i * (kStepDim / 4));
 
   // Convolution and SiLU, a thread a channel.
   float* window = p.window + slot * p.window_stride;
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(kStepThreads) step(const __grid_constant__ Del
     s[i].y = alpha * s[i].y + k[i] * d.y;
     s[i].z = alpha * s[i].z + k[i] * d.z;
     s[i].w = alpha * s[i].w + k[i] * d.w;
-    state[i * (kStepDim / 4)] = s[i];
+    __stcs(state + i * (kStepDim / 4), s[i]);
   }
   if (thread < kStepDim) {
     float square = 0;

@@ -16,7 +16,7 @@ struct DenseStretch {
 #pragma unroll
     for (int c = 0; c < 8; ++c) {
       const int at = from + c * 256 + lane * 8;
-      part[c] = at < k ? __ldg(reinterpret_cast<const uint4*>(row + at)) : make_uint4(0, 0, 0, 0);
+      part[c] = at < k ? __ldcs(reinterpret_cast<const uint4*>(row + at)) : make_uint4(0, 0, 0, 0);
     }
   }
 };

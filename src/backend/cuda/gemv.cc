@@ -41,8 +41,9 @@ GemvPlan fit_gemv(const GemvWork& work, int cluster, int shared_bytes) {
   const int local = ceil_div(work.blocks, cluster), segments = segments_of(work, local), rounds = ceil_div(local, 2);
   if (work.rows > rows_of(operand, 2) || segments > kGemvMaxSegments || cluster > work.blocks) return {};
   // Inputs, sums, parts of other thread blocks, scales of inputs.
-  const int fixed = local * 2 * activation_bytes(operand, blocks_of_rows) +
-                    (2 * segments + (cluster > 1 ? cluster : 0)) * work.rows * 512 + local * work.rows * 8;
+  const int inputs = work.inputs > 0 ? work.inputs : local;
+  const int fixed = inputs * 2 * activation_bytes(operand, blocks_of_rows) +
+                    (2 * segments + (cluster > 1 ? cluster : 0)) * work.rows * 512 + inputs * work.rows * 8;
   const int slot = 2 * 2048 * work.most_bits, least = std::min(2, rounds) * slot;
   // As many thread blocks share a multiprocessor as leave room for two slots.
   int sharing = most_resident(work);

@@ -109,10 +109,38 @@ __device__ __forceinline__ void set_matrix(GemvSegment& segment, const std::byte
   segment.bits = bits;
 }
 
-// --- the three kinds of launch: what a job is
+/// Rows that picked the same expert are done together: the first of every `chunk` picks of an expert takes them all
+/// (`list`, `count`), and the others do nothing. All threads; whether there is something to do.
+__device__ __forceinline__ bool gather_picks(const MoeParams& moe, int pick, int chunk, int& expert, int& count,
+                                             int* list) {
+  __shared__ unsigned same_in_warp[kWarps];
+  const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31, picks = moe.rows * moe.top_k;
+  expert = moe.pick_expert[pick];
+  const bool same = thread < picks && moe.pick_expert[thread] == expert;
+  const unsigned mask = __ballot_sync(~0u, same);
+  if (lane == 0) same_in_warp[warp] = mask;
+  __syncthreads();
+  int ordinal = __popc(same_in_warp[pick >> 5] & ((1u << (pick & 31)) - 1)), all = 0,
+      mine = __popc(mask & ((1u << lane) - 1));
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    const int here = __popc(same_in_warp[w]);
+    if (w < pick >> 5) ordinal += here;
+    if (w < warp) mine += here;
+    all += here;
+  }
+  if (ordinal % chunk != 0) return false;
+  count = min(chunk, all - ordinal);
+  if (same && mine >= ordinal && mine < ordinal + count) list[mine - ordinal] = thread;
+  __syncthreads();
+  return true;
+}
+
+// --- the kinds of launch: what a job is
 
 struct LinearJob {
   static constexpr bool kWeightsAreKnown = true;  ///< before the kernel before has finished
+  static constexpr bool kSeparate = false;        ///< segments are other outputs of the same inputs, not added
   const GemvLinears& p;
   int member, group;
 
@@ -125,7 +153,8 @@ struct LinearJob {
   __device__ __forceinline__ void choose() {}
   __device__ __forceinline__ void look_ahead() const {}
   __device__ __forceinline__ int rows() const { return p.x.rows; }
-  __device__ __forceinline__ int columns() const { return p.members[member].columns - group * 128; }
+  __device__ __forceinline__ int blocks() const { return p.common.blocks; }
+  __device__ __forceinline__ int columns(int) const { return p.members[member].columns - group * 128; }
   __device__ __forceinline__ int segment_of(int) const { return 0; }
   __device__ __forceinline__ int block_in(int block) const { return block; }
   __device__ __forceinline__ void resolve(int, GemvSegment& to) const {
@@ -135,7 +164,7 @@ struct LinearJob {
     to.task.x_stride = p.x.stride;
     to.task.x_width = p.x.columns;
   }
-  __device__ __forceinline__ void write(int row, int lane, const float (&y)[4]) const {
+  __device__ __forceinline__ void write(int, int row, int lane, const float (&y)[4]) const {
     const GemvMember& m = p.members[member];
     const int column = group * 128 + lane * 4;
     store_four(m.out, m.out_f32 != 0, row * m.out_stride + column, column, m.columns, y);
@@ -182,7 +211,7 @@ struct LinearJob {
 };
 
 struct GateUpJob {
-  static constexpr bool kWeightsAreKnown = false;
+  static constexpr bool kWeightsAreKnown = false, kSeparate = false;
   const GemvGateUp& p;
   int pick, side, group, first_row, expert, count = 1;
   const int* picks_here = nullptr;  ///< with `share`: the picks of this expert that the job takes
@@ -201,31 +230,11 @@ struct GateUpJob {
       first_row = (job - routed) / (2 * p.moe.groups_shared) * p.shared_chunk;
     }
   }
-  /// With `share`, the first of every so many picks of one expert takes them all, and the others do nothing. All
-  /// threads; whether there is something to do.
+  /// All threads; whether there is something to do.
   __device__ __forceinline__ bool gather() {
     if (p.share == 0 || pick < 0) return true;
-    __shared__ unsigned same_in_warp[kWarps];
     __shared__ int list[16];
-    const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31, picks = p.moe.rows * p.moe.top_k;
-    expert = p.moe.pick_expert[pick];
-    const bool same = thread < picks && p.moe.pick_expert[thread] == expert;
-    const unsigned mask = __ballot_sync(~0u, same);
-    if (lane == 0) same_in_warp[warp] = mask;
-    __syncthreads();
-    int ordinal = __popc(same_in_warp[pick >> 5] & ((1u << (pick & 31)) - 1)), all = 0,
-        mine = __popc(mask & ((1u << lane) - 1));
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const int here = __popc(same_in_warp[w]);
-      if (w < pick >> 5) ordinal += here;
-      if (w < warp) mine += here;
-      all += here;
-    }
-    if (ordinal % p.shared_chunk != 0) return false;
-    count = min(p.shared_chunk, all - ordinal);
-    if (same && mine >= ordinal && mine < ordinal + count) list[mine - ordinal] = thread;
-    __syncthreads();
+    if (!gather_picks(p.moe, pick, p.shared_chunk, expert, count, list)) return false;
     picks_here = list;
     return true;
   }
@@ -254,18 +263,11 @@ struct GateUpJob {
   __device__ __forceinline__ int rows() const {
     return pick >= 0 ? count : min(p.shared_chunk, p.moe.rows - first_row);
   }
-  __device__ __forceinline__ int width() const {
-    return pick >= 0 ? p.moe.width : p.moe.shared_width;
-  }
-  __device__ __forceinline__ int columns() const {
-    return width() - group * 128;
-  }
-  __device__ __forceinline__ int segment_of(int) const {
-    return 0;
-  }
-  __device__ __forceinline__ int block_in(int block) const {
-    return block;
-  }
+  __device__ __forceinline__ int width() const { return pick >= 0 ? p.moe.width : p.moe.shared_width; }
+  __device__ __forceinline__ int blocks() const { return p.common.blocks; }
+  __device__ __forceinline__ int columns(int) const { return width() - group * 128; }
+  __device__ __forceinline__ int segment_of(int) const { return 0; }
+  __device__ __forceinline__ int block_in(int block) const { return block; }
   __device__ __forceinline__ void resolve(int, GemvSegment& to) const {
     const ExpertMatrix& m = side == 0 ? p.moe.matrices[expert].gate : p.moe.matrices[expert].up;
     set_matrix(to, m.weights, m.suh, m.svh, m.bias, p.bits[m.kind], p.common.blocks, group);
@@ -275,7 +277,7 @@ struct GateUpJob {
     to.task.x_stride = p.moe.x.stride;
     to.task.x_width = p.moe.hidden;
   }
-  __device__ __forceinline__ void write(int row, int lane, const float (&y)[4]) const {
+  __device__ __forceinline__ void write(int, int row, int lane, const float (&y)[4]) const {
     const std::int64_t picks = static_cast<std::int64_t>(p.moe.rows) * p.moe.top_k;
     const std::int64_t own = picks_here != nullptr ? picks_here[row] : pick;
     const std::int64_t start =
@@ -290,7 +292,7 @@ struct GateUpJob {
 };
 
 struct DownJob {
-  static constexpr bool kWeightsAreKnown = false;
+  static constexpr bool kWeightsAreKnown = false, kSeparate = false;
   const GemvDown& p;
   int row, group;
 
@@ -301,7 +303,8 @@ struct DownJob {
   __device__ __forceinline__ void choose() {}
   __device__ __forceinline__ void look_ahead() const {}
   __device__ __forceinline__ int rows() const { return 1; }
-  __device__ __forceinline__ int columns() const { return p.moe.hidden - group * 128; }
+  __device__ __forceinline__ int blocks() const { return p.common.blocks; }
+  __device__ __forceinline__ int columns(int) const { return p.moe.hidden - group * 128; }
   __device__ __forceinline__ int segment_of(int block) const {
     return min(block / (p.moe.units_width / 2), p.moe.top_k);
   }
@@ -328,9 +331,66 @@ struct DownJob {
           1.0f / (1.0f + __expf(-p.moe.logits[static_cast<std::int64_t>(row) * p.moe.logits_stride + p.moe.experts]));
     }
   }
-  __device__ __forceinline__ void write(int, int lane, const float (&y)[4]) const {
+  __device__ __forceinline__ void write(int, int, int lane, const float (&y)[4]) const {
     const int column = group * 128 + lane * 4;
     store_four(p.moe.out.data, p.moe.out.f32 != 0, row * p.moe.out.stride + column, column, p.moe.hidden, y);
+  }
+  template <int>
+  __device__ __forceinline__ bool dense() const {
+    return false;
+  }
+};
+
+/// Segments are column groups.
+struct DownPartsJob {
+  static constexpr bool kWeightsAreKnown = false, kSeparate = true;
+  const GemvDownParts& p;
+  int pick = -1, part, first_row = 0, expert, count = 1;
+  const int* picks_here = nullptr;
+
+  __device__ __forceinline__ DownPartsJob(const GemvDownParts& params, int job) : p(params), expert(p.moe.experts) {
+    const int parts = (p.moe.groups_hidden + p.groups - 1) / p.groups, routed = p.moe.rows * p.moe.top_k;
+    part = job % parts;
+    if (job / parts < routed) {
+      pick = job / parts;
+    } else {
+      first_row = (job / parts - routed) * p.shared_chunk;
+    }
+  }
+  __device__ __forceinline__ bool gather() {
+    if (pick < 0) return true;
+    __shared__ int list[16];
+    if (!gather_picks(p.moe, pick, p.shared_chunk, expert, count, list)) return false;
+    picks_here = list;
+    return true;
+  }
+  __device__ __forceinline__ int x_row(int row) const { return pick >= 0 ? picks_here[row] : row; }
+  __device__ __forceinline__ void choose() {}
+  __device__ __forceinline__ void look_ahead() const {}
+  __device__ __forceinline__ int rows() const {
+    return pick >= 0 ? count : min(p.shared_chunk, p.moe.rows - first_row);
+  }
+  __device__ __forceinline__ int inputs() const { return (pick >= 0 ? p.moe.units_width : p.moe.units_shared) / 2; }
+  __device__ __forceinline__ int blocks() const {
+    return min(p.groups, p.moe.groups_hidden - part * p.groups) * inputs();
+  }
+  __device__ __forceinline__ int columns(int segment) const { return p.moe.hidden - (part * p.groups + segment) * 128; }
+  __device__ __forceinline__ int segment_of(int block) const { return block / inputs(); }
+  __device__ __forceinline__ int block_in(int block) const { return block % inputs(); }
+  __device__ __forceinline__ void resolve(int segment, GemvSegment& to) const {
+    const ExpertMatrix& m = p.moe.matrices[expert].down;
+    set_matrix(to, m.weights, m.suh, m.svh, m.bias, p.bits[m.kind], inputs(), part * p.groups + segment);
+    const std::int64_t picks = static_cast<std::int64_t>(p.moe.rows) * p.moe.top_k;
+    to.task.x_width = to.task.x_stride = pick >= 0 ? p.moe.width : p.moe.shared_width;
+    const std::int64_t at =
+        pick >= 0 ? 0 : picks * p.moe.width + static_cast<std::int64_t>(first_row) * p.moe.shared_width;
+    to.task.x = p.moe.up + at;
+    to.task.gate = p.moe.gate + at;
+  }
+  __device__ __forceinline__ void write(int segment, int row, int lane, const float (&y)[4]) const {
+    const int column = (part * p.groups + segment) * 128 + lane * 4;
+    const std::int64_t place = pick >= 0 ? picks_here[row] : p.moe.rows * p.moe.top_k + first_row + row;
+    store_four(p.moe.down, true, place * p.moe.hidden + column, column, p.moe.hidden, y);
   }
   template <int>
   __device__ __forceinline__ bool dense() const {
@@ -387,7 +447,6 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
     cluster_wait();
     return;
   }
-  const int first = rank * common.blocks / size, local = (rank + 1) * common.blocks / size - first;
   if constexpr (!Job::kWeightsAreKnown) {
     wait_for_previous_kernel();
     if (!job.gather()) {
@@ -398,7 +457,8 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
     }
     if (warp == 0 || warp == kWarps - 1) job.choose();
   }
-  const int rows = job.rows();
+  const int rows = job.rows(), blocks = job.blocks();
+  const int first = rank * blocks / size, local = (rank + 1) * blocks / size - first;
   const int first_segment = job.segment_of(first);
   const int segment_count = local > 0 ? job.segment_of(first + local - 1) - first_segment + 1 : 0;
   if (thread < segment_count) job.resolve(first_segment + thread, segments[thread]);
@@ -407,12 +467,12 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   const int rounds = (local + 1) / 2;
   const auto fill = [&](int round, int slot) {
     const std::uint32_t to = ring + slot * slot_bytes, barrier = full + 8 * slot;
-    const int blocks = min(2, local - 2 * round);
+    const int here = min(2, local - 2 * round);
     const std::byte* from[2];
     std::uint32_t bytes[2], all = 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (i >= blocks) continue;
+      if (i >= here) continue;
       const int block = first + 2 * round + i;
       const GemvSegment& segment = segments[job.segment_of(block) - first_segment];
       bytes[i] = 2048u * static_cast<std::uint32_t>(segment.bits);
@@ -422,7 +482,7 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
     barrier_expect(barrier, all);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (i < blocks) bulk_copy(to + i * common.block_bytes, from[i], bytes[i], barrier);
+      if (i < here) bulk_copy_once(to + i * common.block_bytes, from[i], bytes[i], barrier);
     }
   };
   // As early as can be: one thread has made the barriers and, with a single matrix, its description.
@@ -436,7 +496,9 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   __syncthreads();
   if (thread == kGemvThreads - 1) job.look_ahead();
   // --- signs of the inputs on their way; scales of the outputs, used at the very end
-  for (int i = thread; i < local * 2; i += kGemvThreads) {
+  int inputs = local;  // blocks of inputs
+  if constexpr (Job::kSeparate) inputs = job.inputs();
+  for (int i = thread; i < inputs * 2; i += kGemvThreads) {
     const int block = first + (i >> 1);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(segments[job.segment_of(block) - first_segment].task.suh +
                                                   job.block_in(block) * 128 + (i & 1) * 64));
@@ -449,9 +511,9 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   allow_next_kernel();  // not earlier: kernels that wait would take the room of those that could run
 
   // --- inputs: a warp a block of 128, four values a lane
-  const int items = rows * local;
+  const int items = rows * inputs;
   for (int item = warp; item < items; item += kWarps) {
-    const int row = item / local, here = item - row * local, block = first + here, in_block = job.block_in(block);
+    const int row = item / inputs, here = item - row * inputs, block = first + here, in_block = job.block_in(block);
     float v[4];
     load_four(segments[job.segment_of(block) - first_segment].task, common, job.x_row(row), in_block * 128 + lane * 4,
               v);
@@ -505,15 +567,17 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
   int slot = 0;
   std::uint32_t parity = 0;
   const auto run = [&]<int K>(int from, int to) {
+    const int first_input = Job::kSeparate ? from : 0;
 #pragma unroll 1
     for (int here = from; here < to; ++here) {
+      const int input = here - first_input;
       if ((here & 1) == 0) barrier_wait(full + 8 * slot, parity);
       const std::uint32_t words =
           ring + slot * slot_bytes + (here & 1) * common.block_bytes + unit * 1024 * K + lane * 16;
       std::uint32_t b[kBlocks][16];
 #pragma unroll
       for (int n = 0; n < kBlocks; ++n)
-        load_fragments<kOperand>(own_fragments + here * 2 * kFragment + n * (kOperand == Operand::bytes ? 512 : 1024),
+        load_fragments<kOperand>(own_fragments + input * 2 * kFragment + n * (kOperand == Operand::bytes ? 512 : 1024),
                                  b[n]);
       ColumnPair<K> pair[2];
 #pragma unroll
@@ -539,7 +603,7 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
 #pragma unroll
         for (int n = 0; n < kBlocks; ++n) {
           if constexpr (kOperand == Operand::bytes) {
-            const float2 scale = scales[here * common.max_rows + min(n * 4 + q, common.max_rows - 1)];
+            const float2 scale = scales[input * common.max_rows + min(n * 4 + q, common.max_rows - 1)];
 #pragma unroll
             for (int j = 0; j < 2; ++j)
               out[half][n][j] +=
@@ -616,9 +680,12 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
 
   // --- sums of the block, transformed; parts to the first block of the cluster
   cluster_wait();  // the first block's barrier is ready
-  for (int row = warp; row < rows; row += kWarps) {
+  const int outs = Job::kSeparate ? rows * segment_count : rows;
+  for (int at = warp; at < outs; at += kWarps) {
+    const int row = Job::kSeparate ? at / segment_count : at, from = Job::kSeparate ? at % segment_count : 0,
+              end = Job::kSeparate ? from + 1 : segment_count;
     float y[4] = {};
-    for (int s = 0; s < segment_count; ++s) {
+    for (int s = from; s < end; ++s) {
       const float* parts = sums + (s * 2 * common.max_rows + row) * 128 + lane * 4;
       const float4 a = *reinterpret_cast<const float4*>(parts),
                    b = *reinterpret_cast<const float4*>(parts + common.max_rows * 128);
@@ -633,14 +700,14 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
       y[2] += factor * s23.x * z[2];
       y[3] += factor * s23.y * z[3];
       // The block that has the matrix's first inputs adds its bias.
-      if (segment.task.bias != nullptr && (s > 0 || job.block_in(first) == 0)) {
+      if (segment.task.bias != nullptr && (Job::kSeparate || s > 0 || job.block_in(first) == 0)) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (lane * 4 + i < job.columns()) y[i] += segment.weight * __half2float(segment.task.bias[lane * 4 + i]);
+          if (lane * 4 + i < job.columns(s)) y[i] += segment.weight * __half2float(segment.task.bias[lane * 4 + i]);
       }
     }
     if (size == 1) {
-      job.write(row, lane, y);
+      job.write(from, row, lane, y);
     } else {
       store_to_rank(shared_of_rank(shared_address(inbox + (rank * rows + row) * 128 + lane * 4), 0), y,
                     shared_of_rank(arrived, 0));
@@ -657,7 +724,7 @@ __global__ void __launch_bounds__(kGemvThreads, kBlocks == 1 ? 3 : 2) gemv(const
       y[2] += v.z;
       y[3] += v.w;
     }
-    job.write(row, lane, y);
+    job.write(0, row, lane, y);
   }
 }
 

@@ -38,6 +38,7 @@ struct GemvWork {
   int most_bits = 0;
   int rows = 0;
   Family family = Family::half_pair;
+  int inputs = 0;  ///< blocks of inputs that a thread block transforms; 0: its share of `blocks`
 };
 
 /// A launch with clusters of a given size; `slots` is 0 where it does not fit.
@@ -63,7 +64,7 @@ struct GemvCommon {
   int blocks = 0;  ///< of 128 inputs, of one job
   int slots = 0;
   int block_bytes = 0;   ///< room for 128 x 128 weights of the widest K
-  int local_blocks = 0;  ///< most blocks of inputs of one thread block
+  int local_blocks = 0;  ///< most blocks of inputs that one thread block transforms
   int segments = 0;      ///< most matrices of one thread block
   int max_rows = 0;
   int activation = 0;
@@ -105,6 +106,17 @@ struct GemvGateUp {
 
 inline constexpr int kMostSharedPicks = 256;  ///< of a launch with GemvGateUp::share: a thread a pick
 
+/// down of every pick and of the shared expert, rows of one expert together: MoeParams::down in the order of picks,
+/// then of rows. A job is an expert and `groups` column groups, whose inputs it transforms once.
+struct GemvDownParts {
+  GemvCommon common;
+  MoeParams moe;
+  std::int32_t bits[kMaxMoeKinds] = {};
+  int shared_chunk = 0;  ///< rows of one job
+  int groups = 0;        ///< of 128 outputs of one job
+  int jobs = 0;
+};
+
 /// out[row] = sum over the row's picks of weight * down(activation(gate) * up), plus the shared expert.
 struct GemvDown {
   GemvCommon common;
@@ -116,5 +128,6 @@ struct GemvDown {
 void launch_gemv(const LaunchContext& context, GemvLinears linears, Family family, const GemvPlan& plan);
 void launch_gemv(const LaunchContext& context, GemvGateUp gate_up, Family family, const GemvPlan& plan);
 void launch_gemv(const LaunchContext& context, GemvDown down, Family family, const GemvPlan& plan);
+void launch_gemv(const LaunchContext& context, GemvDownParts down, Family family, const GemvPlan& plan);
 
 }  // namespace pergola::cuda

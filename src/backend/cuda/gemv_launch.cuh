@@ -9,7 +9,8 @@ namespace pergola::cuda {
 template <Family kFamily, int kBlocks, typename Job, typename Params>
 void launch_gemv_kernel(const LaunchContext& context, Params& params, const GemvPlan& plan) {
   params.common.slots = plan.slots;
-  params.common.local_blocks = (params.common.blocks + plan.cluster - 1) / plan.cluster;
+  if (params.common.local_blocks == 0)
+    params.common.local_blocks = (params.common.blocks + plan.cluster - 1) / plan.cluster;
   launch(context, gemv<kFamily, kBlocks, Job, Params>, dim3(static_cast<unsigned>(params.jobs * plan.cluster)),
          kGemvThreads, static_cast<std::size_t>(plan.shared_bytes), params, plan.cluster);
 }

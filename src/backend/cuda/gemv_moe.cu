@@ -18,4 +18,12 @@ void launch_gemv(const LaunchContext& context, GemvDown down, Family family, con
   launch_gemv_kernel<Family::half_pair, 1, Job>(context, down, plan);
 }
 
+void launch_gemv(const LaunchContext& context, GemvDownParts down, Family family, const GemvPlan& plan) {
+  using Job = gemv_detail::DownPartsJob;
+  down.common.max_rows = down.shared_chunk;
+  down.common.x_f32 = 1;
+  if (family == Family::byte_sum) return launch_gemv_kernel<Family::byte_sum, 1, Job>(context, down, plan);
+  launch_gemv_kernel<Family::half_pair, 1, Job>(context, down, plan);
+}
+
 }  // namespace pergola::cuda

@@ -329,7 +329,39 @@ bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
   launch_route(context, p, reinterpret_cast<const __half*>(router_memory_.data()));
   if (share) launch_pick(context, p);
   launch_gemv(context, gate_up, family, gate_up_plan);
+  if (share && run_down_parts(device, p, down_work)) return true;
   launch_gemv(context, down, family, down_plan);
+  return true;
+}
+
+bool CudaMoe::run_down_parts(Device& device, const MoeParams& params, const GemvWork& whole) const {
+  constexpr int kGroups = 4;
+  const LaunchContext& context = device.context();
+  GemvDownParts down;
+  down.moe = params;
+  down.moe.pick_place = nullptr;
+  down.groups = std::min(kGroups, params.groups_hidden);
+  down.shared_chunk = std::min(params.rows, rows_of(gemv_operand(whole.family), 1));
+  const int parts = (params.groups_hidden + down.groups - 1) / down.groups,
+            shared = params.has_shared != 0 ? (params.rows + down.shared_chunk - 1) / down.shared_chunk : 0,
+            inputs = std::max(params.units_width, params.units_shared) / 2;
+  down.jobs = (params.rows * params.top_k + shared) * parts;
+  GemvWork work = whole;
+  work.jobs = down.jobs;
+  work.rows = down.shared_chunk;
+  work.inputs = work.blocks_per_segment = inputs;
+  work.blocks = inputs * down.groups;
+  const GemvPlan plan = fit_gemv(work, 1, context.shared_bytes);
+  if (plan.slots == 0) return false;
+  down.common.constants = constants_of(kinds_.front().trellis.codebook);
+  down.common.blocks = work.blocks;
+  down.common.block_bytes = 2048 * work.most_bits;
+  down.common.local_blocks = inputs;
+  down.common.segments = down.groups;
+  down.common.activation = activation_;
+  for (std::size_t i = 0; i < kinds_.size(); ++i) down.bits[i] = kinds_[i].trellis.bits;
+  launch_gemv(context, down, work.family, plan);
+  launch_combine(context, down.moe);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "backend/cuda/gemv.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/moe_kernels.h"
 
@@ -38,6 +39,8 @@ class CudaMoe final : public Moe {
 
   /// A few rows in three launches, where the device and the layer allow it. False: nothing was done.
   bool run_gemv(Device& device, MoeParams& params) const;
+  /// down for rows that share experts: a launch, and one for the sums. False: nothing was done.
+  bool run_down_parts(Device& device, const MoeParams& params, const GemvWork& whole) const;
   void bind_expert(Device& device, const MoeView::Expert& expert, std::byte*& at, ExpertMatrices& matrices);
   ExpertMatrix bind_matrix(Device& device, const LinearView& view, std::byte*& at, bool down);
   void run_tasks(Device& device, const Kind& kind, const TaskList& list, int chunk, std::int64_t k, int columns,

@@ -255,7 +255,8 @@ __global__ void __launch_bounds__(256) combine(const __grid_constant__ MoeParams
   const std::int64_t picks = static_cast<std::int64_t>(p.rows) * p.top_k;
   float sum = 0;
   for (int i = row * p.top_k; i < (row + 1) * p.top_k; ++i)
-    sum += p.pick_weight[i] * p.down[static_cast<std::int64_t>(p.pick_place[i]) * p.hidden + column];
+    sum += p.pick_weight[i] *
+           p.down[static_cast<std::int64_t>(p.pick_place != nullptr ? p.pick_place[i] : i) * p.hidden + column];
   if (p.has_shared != 0) {
     const float weight =
         p.has_shared_gate != 0
@@ -270,9 +271,8 @@ __global__ void __launch_bounds__(256) combine(const __grid_constant__ MoeParams
   }
 }
 
-constexpr int kDenseRows = 4;  ///< of a thread block
-
-/// One warp an output column of a task, four rows at once.
+/// One warp an output column of a task, kDenseRows rows at once.
+template <int kDenseRows>
 __global__ void __launch_bounds__(256) dense_tasks(const __grid_constant__ TaskList list) {
   allow_next_kernel();
   wait_for_previous_kernel();
@@ -353,10 +353,15 @@ void launch_combine(const LaunchContext& context, const MoeParams& params) {
 }
 
 void launch_dense_tasks(const LaunchContext& context, const TaskList& tasks, int columns) {
-  launch(context, dense_tasks,
-         dim3((static_cast<unsigned>(columns) + 7) / 8, static_cast<unsigned>(tasks.count),
-              static_cast<unsigned>((tasks.max_rows + kDenseRows - 1) / kDenseRows)),
-         256, 0, tasks);
+  // Every row by itself, where that fills the device no more than once; otherwise rows share the weights' way.
+  const auto grid = [&](int rows) {
+    return dim3((static_cast<unsigned>(columns) + 7) / 8, static_cast<unsigned>(tasks.count),
+                static_cast<unsigned>((tasks.max_rows + rows - 1) / rows));
+  };
+  const dim3 alone = grid(1);
+  if (static_cast<int>(alone.x * alone.y * alone.z) <= 2 * context.multiprocessors)
+    return launch(context, dense_tasks<1>, alone, 256, 0, tasks);
+  launch(context, dense_tasks<4>, grid(4), 256, 0, tasks);
 }
 
 }  // namespace pergola::cuda

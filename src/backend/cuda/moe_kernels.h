@@ -37,7 +37,7 @@ struct MoeParams {
   int logits_stride = 0;
   std::int32_t* pick_expert = nullptr;  ///< [rows * top_k]
   float* pick_weight = nullptr;         ///< [rows * top_k]
-  std::int32_t* pick_place = nullptr;   ///< [rows * top_k] place in the order
+  std::int32_t* pick_place = nullptr;   ///< [rows * top_k] place in the order; null for `combine`: its own number
   std::int32_t* place_row = nullptr;    ///< [rows * top_k] row of x of each place
   float* gate = nullptr;                ///< [rows * top_k, width], then [rows, shared_width]
   float* up = nullptr;

@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(512, 1) packed_gemm(const __grid_constant__ Pa
     const std::uint32_t to = ring + fill_stage * Shape::kStageBytes, barrier = full + 8 * fill_stage;
     if constexpr (kHasBulkCopy) {
       barrier_expect(barrier, n * (Shape::kUnitBytes + activation_stride));
-      bulk_copy(to, ahead.weights, n * Shape::kUnitBytes, barrier);
+      bulk_copy_once(to, ahead.weights, n * Shape::kUnitBytes, barrier);
     } else {
       for (int i = thread * 16; i < n * Shape::kUnitBytes; i += Shape::kThreads * 16)
         async_copy16(to + i, ahead.weights + i);

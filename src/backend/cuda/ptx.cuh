@@ -138,6 +138,20 @@ __device__ __forceinline__ void bulk_copy(std::uint32_t to, const void* from, st
 #endif
 }
 
+/// The same for what is read once a step: it is the first to leave the L2 cache, so that instructions and activations,
+/// which every layer needs again, stay there.
+__device__ __forceinline__ void bulk_copy_once(std::uint32_t to, const void* from, std::uint32_t bytes,
+                                               std::uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], policy; "
+      "}" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+#endif
+}
+
 /// Brings `bytes` (a multiple of 16) of global memory into the L2 cache.
 __device__ __forceinline__ void prefetch_to_l2(const void* from, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
