@@ -152,9 +152,9 @@ class DecodeStep {
   Tensor logit_rows_, logits_;
 };
 
-/// Recorded decode steps: equal to eager ones to the bit? And how fast?
-void recorded_decode(Model& model, Backend& backend, std::int64_t rows) {
-  DecodeStep step(model, backend, rows, 1024);
+/// Recorded decode steps: equal to eager ones to the bit? And how fast, with so many (empty) tokens before them?
+void recorded_decode(Model& model, Backend& backend, std::int64_t rows, std::int64_t context) {
+  DecodeStep step(model, backend, rows, context + 1024);
   // The recording is the first use of this batch size.
   const std::unique_ptr<RecordedStep> recorded = dynamic_cast<StepRecorder&>(backend).record([&] { step.run(); });
   constexpr int kCheck = 24;
@@ -181,14 +181,15 @@ void recorded_decode(Model& model, Backend& backend, std::int64_t rows) {
     const auto start = std::chrono::steady_clock::now();
     constexpr int kSteps = 100;
     for (int i = 0; i < kSteps; ++i) {
-      step.set(i, i);
+      step.set(i, static_cast<std::int32_t>(context + i));
       recorded->replay();
     }
     backend.synchronize();
     times.push_back(seconds_since(start) / kSteps);
   }
   std::sort(times.begin(), times.end());
-  std::printf("  recorded decode, %lld rows: %s; %.3f ms a step, %.1f tokens/s\n", static_cast<long long>(rows),
+  std::printf("  recorded decode, %lld rows, context %lld: %s; %.3f ms a step, %.1f tokens/s\n",
+              static_cast<long long>(rows), static_cast<long long>(context),
               equal ? "equal to eager to the bit" : "DIFFERS from eager", times[2] * 1e3,
               static_cast<double>(rows) / times[2]);
   std::fflush(stdout);
@@ -296,7 +297,8 @@ void profile(Model& model, Backend& backend, std::int64_t rows, std::int64_t pro
 
 int usage() {
   std::printf(
-      "cuda_model FOLDER [--logits FILE] [--max-rows N] [--prompts A,B,..] [--rows A,B,..] [--profile ROWS,PROMPT]\n");
+      "cuda_model FOLDER [--logits FILE] [--max-rows N] [--prompts A,B,..] [--rows A,B,..] [--context N] [--profile "
+      "ROWS,PROMPT]\n");
   return 2;
 }
 
@@ -313,7 +315,7 @@ std::vector<std::int64_t> numbers(const std::string& text) {
 int main(int argc, char** argv) {
   if (argc < 2) return usage();
   const char* logits = nullptr;
-  std::int64_t max_rows = 2048;
+  std::int64_t max_rows = 2048, context = 0;
   std::vector<std::int64_t> prompts{512, 1024, 2048, 4096}, rows{1, 2, 4, 8, 16, 32}, profiled;
   for (int i = 2; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
@@ -321,6 +323,8 @@ int main(int argc, char** argv) {
       logits = argv[i + 1];
     else if (option == "--max-rows")
       max_rows = std::atoll(argv[i + 1]);
+    else if (option == "--context")
+      context = std::atoll(argv[i + 1]);
     else if (option == "--prompts")
       prompts = numbers(argv[i + 1]);
     else if (option == "--rows")
@@ -342,7 +346,7 @@ int main(int argc, char** argv) {
       profile(*model, *backend, profiled[0], profiled[1]);
       return 0;
     }
-    for (const std::int64_t count : rows) recorded_decode(*model, *backend, count);
+    for (const std::int64_t count : rows) recorded_decode(*model, *backend, count, context);
     if (logits != nullptr) compare(*model, *backend, logits);
     for (const std::int64_t prompt : prompts) time_prefill(*model, *backend, prompt);
   } catch (const std::exception& error) {

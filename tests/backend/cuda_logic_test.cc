@@ -10,6 +10,7 @@
 #include "base/error.h"
 
 #ifdef PERGOLA_HAS_CUDA
+#include "backend/cuda/delta_net.h"
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/packed_layout.h"
 #include "backend/cuda/regime.h"
@@ -161,6 +162,53 @@ TEST(CudaGemv, CountsTheMatricesThatAThreadBlockTouches) {
 TEST(CudaGemv, RefusesMoreRowsThanItsColumnsHold) {
   EXPECT_EQ(plan_gemv({16, 16, 16, 4, 9, Family::byte_sum}, 132, 227 * 1024).slots, 0);
   EXPECT_EQ(plan_gemv({16, 16, 16, 4, 17, Family::half_pair}, 132, 227 * 1024).slots, 0);
+}
+
+// A mixture's down for rows that share experts: every thread block transforms the inputs of one matrix for several
+// groups of outputs, so its inputs take less room than its weights' blocks would say.
+TEST(CudaGemv, OneMatrixInputsForSeveralGroups) {
+  constexpr int kShared = 227 * 1024;
+  const GemvWork apart{1152, 16, 4, 5, 4, Family::byte_sum}, together{1152, 16, 4, 5, 4, Family::byte_sum, 4};
+  const GemvPlan many = fit_gemv(apart, 1, kShared), few = fit_gemv(together, 1, kShared);
+  ASSERT_GE(few.slots, 2);
+  EXPECT_EQ(gemv_segments(together, 1), 4);
+  const int inputs_of_a_block = 2 * activation_bytes(Operand::bytes, 1) + 4 * 8, slot = 2 * 2048 * 5;
+  EXPECT_EQ(many.shared_bytes - many.slots * slot - (few.shared_bytes - few.slots * slot), 12 * inputs_of_a_block);
+}
+
+TEST(CudaDeltaNet, ChunksWhereSequencesAreLongEnough) {
+  EXPECT_TRUE(delta_chunks_pay(16, 1, 128, 128, 4));
+  EXPECT_FALSE(delta_chunks_pay(15, 1, 128, 128, 4));
+  EXPECT_FALSE(delta_chunks_pay(2048, 129, 128, 128, 4));
+  EXPECT_FALSE(delta_chunks_pay(2048, 1, 64, 128, 4));
+  EXPECT_FALSE(delta_chunks_pay(2048, 1, 128, 96, 4));
+}
+
+/// The slot of a sequence's chunk, as the kernels count.
+std::int64_t slot_of(std::int64_t first_row, std::int64_t sequence, std::int64_t chunk) {
+  return first_row / kDeltaChunk + sequence + chunk;
+}
+
+TEST(CudaDeltaNet, EveryChunkHasASlotOfItsOwnWithinTheWorkSpace) {
+  for (const std::vector<std::int64_t>& lengths :
+       {std::vector<std::int64_t>{64, 64, 64}, {63, 1, 65, 127, 128, 129}, {1, 1, 1, 200}, {17, 900, 3}}) {
+    std::set<std::int64_t> slots;
+    std::int64_t first = 0, chunks = 0, sequence = 0;
+    for (const std::int64_t length : lengths) {
+      for (std::int64_t chunk = 0; chunk * kDeltaChunk < length; ++chunk, ++chunks)
+        slots.insert(slot_of(first, sequence, chunk));
+      first += length;
+      ++sequence;
+    }
+    EXPECT_EQ(static_cast<std::int64_t>(slots.size()), chunks);
+    EXPECT_LT(*slots.rbegin(), first / kDeltaChunk + sequence);  // the grid of `solve`
+    ASSERT_TRUE(delta_chunks_pay(first, sequence, 128, 128, 4));
+    constexpr std::int64_t kHeads = 6, kChannels = 1280;
+    const std::int64_t values = kHeads * 128;
+    const std::int64_t needed = aligned_floats(first * (values + 2 * kHeads)) + first * (kChannels / 2 + values) +
+                                (first / kDeltaChunk + sequence) * kHeads * kDeltaChunk * kDeltaChunk / 2;
+    EXPECT_GE(DeltaNetParams::work_floats(first, kChannels, kHeads, 128), needed);
+  }
 }
 
 TEST(CudaRegime, CountsTheTasksThatABlockCanTouch) {
