@@ -32,6 +32,7 @@ struct BackendOptions {
   int device = 0;               ///< which of the backend's devices, in the order of list_devices
   bool cache_8bit = false;      ///< keys and values in 8 bits, with a scale a head
   std::int64_t max_rows = 512;  ///< most rows of one step; work space is sized by it when weights are bound
+  int device = 0;               ///< which of several GPUs
 };
 
 /// What binding something takes, computed from shapes alone.
@@ -53,6 +54,10 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual const DeviceInfo& info() const = 0;
+
+  /// Makes the device the calling thread's own, where the device's runtime asks for that. Before its first operation in
+  /// a thread.
+  virtual void enter_thread() {}
 
   /// Element type of normalised activations and projections between operations (f32 on CPUs).
   virtual DType activation_type() const { return DType::f32; }

@@ -15,6 +15,7 @@ class ForwardingBackend : public Backend {
   explicit ForwardingBackend(Backend& inner) : inner_(inner) {}
 
   const DeviceInfo& info() const override { return inner_.info(); }
+  void enter_thread() override { inner_.enter_thread(); }
   DType activation_type() const override { return inner_.activation_type(); }
   DType cache_type() const override { return inner_.cache_type(); }
   std::int64_t cache_columns(const Attention& layer) const override { return inner_.cache_columns(layer); }

@@ -101,8 +101,11 @@ struct MoeView {
   int groups = 1;  ///< divides the experts into runs of equal length; at most kMaxExpertGroups
   int top_groups = 1;
   float routed_scale = 1.0f;
-  LinearView router;                      ///< dense [experts, hidden]
-  std::vector<Expert> experts;            ///< all of one intermediate width
+  LinearView router;  ///< dense [all experts, hidden]
+  /// All of one intermediate width. Where ranks hold some of the experts each, those of the router's rows first_expert
+  /// on; what the others would add is left out.
+  std::vector<Expert> experts;
+  std::int64_t first_expert = 0;
   std::optional<Expert> shared;           ///< added to the routed sum
   std::optional<LinearView> shared_gate;  ///< [1, hidden]: the shared expert is scaled by sigmoid of it
 };

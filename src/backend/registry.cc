@@ -1,6 +1,7 @@
 #include <array>
 
 #include "backend/backend.h"
+#include "backend/communicator.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/opencl/opencl_backend.h"
@@ -31,6 +32,12 @@ void refuse_opencl_options(std::string_view name, const BackendOptions& options)
 }
 
 }  // namespace
+
+std::vector<std::unique_ptr<Communicator>> open_communicators(std::span<Backend* const> backends,
+                                                              std::chrono::milliseconds limit) {
+  std::vector<std::unique_ptr<Communicator>> found = make_nccl_communicators(backends);
+  return found.empty() ? local_communicators(backends, limit) : std::move(found);
+}
 
 std::unique_ptr<Backend> open_backend(std::string_view name, const BackendOptions& options) {
   std::string known;

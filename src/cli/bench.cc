@@ -88,6 +88,7 @@ void add_bench(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("bench", "Measure how fast a model runs on this machine");
   add_model_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   command->add_option("-p,--prompts", arguments->options.prompts, "Lengths of prompts to prefill")
       ->delimiter(',')
       ->allow_extra_args(false)

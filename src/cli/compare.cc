@@ -46,6 +46,7 @@ void add_compare(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("compare", "Measure how far a model's predictions are from reference logits");
   add_model_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   command
       ->add_option("--reference", arguments->reference,
                    "safetensors file with input_ids [windows, length] and logits [windows, length, vocabulary]")

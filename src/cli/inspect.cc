@@ -1,8 +1,11 @@
+#include <fmt/ranges.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/units.h"
 #include "cli/command.h"
@@ -91,6 +94,54 @@ Table memory_table(const MemoryPlan& plan) {
   return table;
 }
 
+std::string range_text(IndexRange range) {
+  if (range.count == 0) return "-";
+  return range.count == 1 ? std::to_string(range.first)
+                          : fmt::format("{}-{}", range.first, range.first + range.count - 1);
+}
+
+/// A table of who holds what, one line for each part of each kind of layer.
+std::string shard_text(const ShardReport& report, const ModelInfo* model) {
+  std::vector<std::string> headings{"part"};
+  for (int rank = 0; rank < report.plan.ranks; ++rank) headings.push_back(fmt::format("rank {}", rank));
+  Table table(headings);
+  const auto line = [&](const std::string& part, const std::vector<IndexRange>& ranges) {
+    if (ranges.empty()) return;
+    std::vector<std::string> cells{part};
+    for (const IndexRange& range : ranges) cells.push_back(range_text(range));
+    table.add(cells);
+  };
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < report.plan.layers.size(); ++i) {
+    const LayerShards& shards = report.plan.layers[i];
+    const bool attention = report.kinds[i].starts_with("attention");
+    if (seen.insert(report.kinds[i].substr(0, report.kinds[i].find(','))).second) {
+      line(attention ? "query heads" : "delta-net value heads", shards.heads);
+      line(attention ? "key/value heads" : "delta-net key heads", shards.kv_heads);
+    }
+    if (seen.insert(report.kinds[i].substr(report.kinds[i].find(','))).second) {
+      line("experts", shards.experts);
+      line(shards.experts.empty() ? "width of the feed-forward" : "width of an expert", shards.width);
+      line("width of the shared expert", shards.shared);
+    }
+  }
+  line("vocabulary of the head", report.plan.vocabulary);
+  std::vector<std::string> bytes{"weights"};
+  for (const std::uint64_t size : report.bytes) bytes.push_back(bytes_text(size));
+  table.add(bytes);
+  std::string text =
+      fmt::format("\n{} ranks, experts {} (this model can be cut for {}):\n", report.plan.ranks,
+                  report.plan.experts == ExpertPlacement::split ? "split" : "spread", fmt::join(report.legal, ", ")) +
+      table.text();
+  if (model != nullptr) {
+    text +=
+        fmt::format("a token takes {} all-reduces of {} and an all-gather of {}; --json has every tensor's slices\n",
+                    2 * model->layers, bytes_text(static_cast<std::uint64_t>(model->hidden_size) * 4),
+                    bytes_text(static_cast<std::uint64_t>(model->vocab_size) * 4));
+  }
+  return text;
+}
+
 std::string report(const std::string& folder, const Inspection& inspection) {
   std::string text = heading(folder, inspection) + "\n" + group_table(inspection.checkpoint).text() + "\n" +
                      dense_table(inspection.checkpoint).text();
@@ -100,6 +151,7 @@ std::string report(const std::string& folder, const Inspection& inspection) {
                         plan.context) +
             memory_table(plan).text();
   }
+  if (inspection.shards) text += shard_text(*inspection.shards, inspection.model ? &*inspection.model : nullptr);
   for (const std::string& note : inspection.notes) text += "note: " + note + "\n";
   for (const std::string& problem : inspection.problems) text += "problem: " + problem + "\n";
   return text;
@@ -135,6 +187,25 @@ nlohmann::ordered_json memory_json(const MemoryPlan& plan) {
           {"total", plan.total()},   {"available", plan.available.bytes}, {"fits", plan.fits()}};
 }
 
+nlohmann::ordered_json shard_json(const ShardReport& report) {
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (std::size_t rank = 0; rank < report.slices.size(); ++rank) {
+    nlohmann::ordered_json slices = nlohmann::ordered_json::array();
+    for (const TensorSlice& slice : report.slices[rank]) {
+      const char* axis = slice.axis == TensorSlice::Axis::whole    ? "whole"
+                         : slice.axis == TensorSlice::Axis::inputs ? "inputs"
+                                                                   : "outputs";
+      nlohmann::ordered_json ranges = nlohmann::ordered_json::array();
+      for (const IndexRange& range : slice.ranges) ranges.push_back({range.first, range.count});
+      slices.push_back({{"tensor", slice.tensor}, {"axis", axis}, {"ranges", ranges}});
+    }
+    ranks.push_back({{"weight_bytes", report.bytes[rank]}, {"slices", slices}});
+  }
+  return {{"experts", report.plan.experts == ExpertPlacement::split ? "split" : "spread"},
+          {"legal", report.legal},
+          {"ranks", ranks}};
+}
+
 nlohmann::ordered_json to_json(const std::string& folder, const Inspection& inspection) {
   const CheckpointSummary& checkpoint = inspection.checkpoint;
   nlohmann::ordered_json json{{"folder", folder},
@@ -163,6 +234,7 @@ nlohmann::ordered_json to_json(const std::string& folder, const Inspection& insp
                              {"bytes", kind.bytes}});
   }
   if (inspection.memory) json["memory"] = memory_json(*inspection.memory);
+  if (inspection.shards) json["shards"] = shard_json(*inspection.shards);
   json["notes"] = inspection.notes;
   json["problems"] = inspection.problems;
   return json;
@@ -190,6 +262,11 @@ void add_inspect(CLI::App& app, Action& action) {
   command->add_option("--max-sequences", arguments->max_sequences, "Sequences at a time")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command
+      ->add_option("--gpus,--ranks", arguments->model.engine.shards.ranks,
+                   "Show how the model would be cut over this many GPUs or ranks")
+      ->check(CLI::Range(1, 64));
+  add_experts_option(*command, arguments->model);
   command->add_flag("--json", arguments->json, "Print JSON");
   command->footer(R"(
 Exit code 1 when problems were found.
@@ -197,6 +274,7 @@ Exit code 1 when problems were found.
 Examples:
   pergola inspect models/story
   pergola inspect MODEL --context 131072        does a long context fit?
+  pergola inspect MODEL --gpus 2                which rank holds what?
   pergola inspect MODEL --json | jq .memory)");
   command->callback([arguments, &action] { action = [arguments] { return act(*arguments); }; });
 }

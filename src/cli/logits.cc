@@ -31,6 +31,7 @@ void add_logits(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("logits", "Write a model's logits to a file, to compare other models with");
   add_model_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   command->add_option("--tokens", arguments->tokens, "safetensors file with input_ids [windows, length], I32 or I64")
       ->required();
   command

@@ -3,9 +3,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <map>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "cli/console.h"
 
@@ -14,6 +16,9 @@ namespace {
 
 const std::map<std::string, Precision> kPrecisions{
     {"standard", Precision::standard}, {"exact", Precision::exact}, {"int8", Precision::int8}};
+
+const std::map<std::string, ExpertPlacement> kPlacements{
+    {"auto", ExpertPlacement::automatic}, {"split", ExpertPlacement::split}, {"spread", ExpertPlacement::spread}};
 
 /// Long chunks are faster: of 256 experts every one is decoded once a chunk, for 64 tokens of 2,048 with 8 experts
 /// each.
@@ -39,7 +44,69 @@ std::string device_line(const DeviceInfo& device) {
   return line + fmt::format(", {} thread{}", device.threads, device.threads == 1 ? "" : "s");
 }
 
+/// "0,1" or "all" as numbers.
+std::vector<int> parse_gpus(const std::string& text) {
+  std::vector<int> gpus;
+  if (text == "all") {
+    for (const DeviceListing& device : list_devices()) {
+      if (device.backend == "cuda" && device.available) gpus.push_back(static_cast<int>(gpus.size()));
+    }
+    if (gpus.empty()) fail({.field = "--gpus"}, "there is no GPU here; 'pergola devices' says why");
+    return gpus;
+  }
+  std::size_t at = 0;
+  while (at <= text.size()) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    int number = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, number);
+    if (error != std::errc() || stop != text.data() + end || number < 0)
+      fail({.field = "--gpus"}, "'{}' is no list of GPUs such as 0,1, nor 'all'", text);
+    gpus.push_back(number);
+    at = end + 1;
+  }
+  return gpus;
+}
+
+/// Ranks are as many as --ranks says, or as the GPUs that are named; several may share one GPU.
+void choose_ranks(const ModelArguments& arguments, EngineOptions& options) {
+  options.shards.experts = kPlacements.at(arguments.experts);
+  if (arguments.gpus.empty()) return;
+  if (options.backend != "cuda")
+    fail({.field = "--gpus"}, "the backend {} has no GPUs; use --backend cuda, or --ranks", options.backend);
+  options.gpus = parse_gpus(arguments.gpus);
+  const auto ranks = static_cast<std::size_t>(options.shards.ranks);
+  if (ranks > 1 && options.gpus.size() == 1) options.gpus.assign(ranks, options.gpus[0]);
+  if (ranks > 1 && options.gpus.size() != ranks)
+    fail({.field = "--gpus"}, "{} GPUs for {} ranks; name one a rank, or one for all", options.gpus.size(), ranks);
+  options.shards.ranks = static_cast<int>(options.gpus.size());
+}
+
 }  // namespace
+
+void add_experts_option(CLI::App& command, ModelArguments& arguments) {
+  command
+      .add_option(
+          "--experts", arguments.experts,
+          "Routed experts over ranks: split (a slice of each on every rank), spread (each whole on one rank), or "
+          "auto (split where their width divides)")
+      ->check(CLI::IsMember(kPlacements))
+      ->capture_default_str()
+      ->group("Ranks");
+}
+
+void add_rank_options(CLI::App& command, ModelArguments& arguments) {
+  constexpr const char* kGroup = "Ranks";
+  command
+      .add_option("--ranks", arguments.engine.shards.ranks,
+                  "Cut the model over this many ranks, threads of this process ('pergola inspect MODEL --gpus N' shows "
+                  "how)")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->group(kGroup);
+  command.add_option("--gpus", arguments.gpus, "GPUs to spread the model over, such as 0,1 or all: a rank on each")
+      ->group(kGroup);
+  add_experts_option(command, arguments);
+}
 
 void add_device_options(CLI::App& command, ModelArguments& arguments) {
   constexpr const char* kGroup = "Device";
@@ -110,6 +177,7 @@ EngineOptions engine_options(const ModelArguments& arguments) {
   EngineOptions options = arguments.engine;
   options.backend = arguments.backend;
   options.device.precision = kPrecisions.at(arguments.precision);
+  choose_ranks(arguments, options);
   if (!arguments.kv_cache_bytes.empty())
     options.memory.kv_cache_bytes = parse_bytes(arguments.kv_cache_bytes, "--kv-cache-bytes");
   if (!arguments.gpu_memory_bytes.empty())
@@ -132,6 +200,9 @@ std::unique_ptr<Engine> load_engine(const std::string& folder, const EngineOptio
   const auto start = std::chrono::steady_clock::now();
   OpenedModel opened = open_model(Checkpoint(folder), options);
   print_message(device_line(opened.backend->info()));
+  if (opened.shards)
+    message("ranks: {}, experts {}", opened.shards->ranks,
+            opened.shards->experts == ExpertPlacement::split ? "split" : "spread");
   print_message(plan_line(opened.memory));
   auto engine = std::make_unique<Engine>(std::move(opened), show_progress());
   message("loaded in {}",

@@ -17,6 +17,8 @@ struct ModelArguments {
   std::string kv_cache_bytes;
   std::string gpu_memory_bytes;
   std::string host_reserve_bytes;
+  std::string gpus;  ///< list of GPUs, or "all"; empty: not given
+  std::string experts = "auto";
   EngineOptions engine;  ///< filled by the parser where the type allows it; engine_options() completes it
 };
 
@@ -25,6 +27,12 @@ void add_device_options(CLI::App& command, ModelArguments& arguments);
 
 /// MODEL, the device options, --max-rows, --kv-cache-bytes, --gpu-memory-bytes and --host-reserve-bytes.
 void add_model_options(CLI::App& command, ModelArguments& arguments);
+
+/// --ranks, --gpus, --experts.
+void add_rank_options(CLI::App& command, ModelArguments& arguments);
+
+/// --experts alone.
+void add_experts_option(CLI::App& command, ModelArguments& arguments);
 
 /// The parsed options in the engine's terms. Throws Error for a size that is not one.
 EngineOptions engine_options(const ModelArguments& arguments);

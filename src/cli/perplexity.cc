@@ -47,6 +47,7 @@ void add_perplexity(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
   add_model_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   command->add_option("--text", arguments->text_file, "Text file, UTF-8")->required();
   command->add_option("--context", arguments->options.window, "Tokens of a window; windows do not overlap")
       ->check(CLI::Range(2, 1 << 20))

@@ -182,6 +182,7 @@ void add_run(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Chat with a model, or let it continue a text");
   add_model_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   CLI::Option* prompt = command->add_option("-p,--prompt", arguments->prompt, "The message, or with --raw the text");
   command->add_option("-f,--file", arguments->prompt_file, "Read it from a file")->excludes(prompt);
   command->add_flag("--raw", arguments->raw, "Continue the text as it is, without the model's chat template");

@@ -247,6 +247,7 @@ void add_serve(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("serve", "Answer requests over HTTP, as OpenAI's API does");
   add_model_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   command
       ->add_option("--context", arguments->context,
                    "Most tokens of prompt and answer (default: 8192, or the model's limit)")

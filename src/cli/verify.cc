@@ -165,6 +165,7 @@ void add_verify(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("verify", "Check this machine's kernels against the reference");
   command->add_option("MODEL", arguments->model.folder, "Model folder whose logits to compare too");
   add_device_options(*command, arguments->model);
+  add_rank_options(*command, arguments->model);
   command->add_option("-n,--tokens", arguments->tokens, "Random tokens to run through MODEL")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "model/architectures.h"
+#include "model/ranked_model.h"
 
 namespace pergola {
 namespace {
@@ -18,9 +20,12 @@ StepLimits limits_of(const OpenedModel& opened) {
           .logit_rows = opened.memory.logit_rows};
 }
 
-std::unique_ptr<Model> load_checked(const OpenedModel& opened, const Progress& progress) {
+std::unique_ptr<LanguageModel> load_checked(const OpenedModel& opened, const Progress& progress) {
   require_fit(opened.memory);
-  return Model::load(opened.checkpoint, *opened.backend, progress);
+  if (!opened.shards) return Model::load(opened.checkpoint, *opened.backend, progress);
+  std::vector<Backend*> backends{opened.backend.get()};
+  for (const auto& backend : opened.other_ranks) backends.push_back(backend.get());
+  return RankedModel::load(opened.checkpoint, std::move(backends), *opened.shards, progress);
 }
 
 /// What the plan may take: a device's own memory, at most --gpu-memory-bytes of it, or the machine's. Of that, a device
@@ -48,16 +53,45 @@ ModelInfo info_of(const ModelBlueprint& blueprint) {
           .long_rope_left_out = blueprint.long_rope_left_out};
 }
 
+/// Threads are divided among the ranks.
+BackendOptions device_of_rank(const EngineOptions& options, int rank) {
+  BackendOptions device = options.device;
+  if (!options.gpus.empty()) device.device = options.gpus[static_cast<std::size_t>(rank)];
+  if (options.shards.ranks == 1) return device;
+  const int threads = device.threads > 0 ? device.threads : ThreadPool::available_processors();
+  device.threads = std::max(1, threads / options.shards.ranks);
+  return device;
+}
+
+bool have_own_devices(const EngineOptions& options) {
+  std::vector<int> gpus = options.gpus;
+  std::sort(gpus.begin(), gpus.end());
+  return !gpus.empty() && std::adjacent_find(gpus.begin(), gpus.end()) == gpus.end();
+}
+
 }  // namespace
 
 OpenedModel open_model(Checkpoint checkpoint, const EngineOptions& options) {
-  auto backend = open_backend(options.backend, options.device);
-  const ModelBlueprint blueprint = read_blueprint(checkpoint);
-  ModelInfo info = info_of(blueprint);
-  ModelPlan plan = plan_model(blueprint, *backend);
-  MemoryPlan memory = plan_memory(info, plan, backend->max_rows(), options.memory, memory_of(*backend, options));
-  return {std::move(checkpoint), std::move(backend), std::move(info),
-          std::move(plan),       std::move(memory),  options.record_steps};
+  OpenedModel opened{.checkpoint = std::move(checkpoint), .record_steps = options.record_steps};
+  const int ranks = options.shards.ranks;
+  opened.backend = open_backend(options.backend, device_of_rank(options, 0));
+  const ModelBlueprint blueprint = read_blueprint(opened.checkpoint);
+  opened.info = info_of(blueprint);
+  if (ranks == 1) {
+    opened.plan = plan_model(blueprint, *opened.backend);
+  } else {
+    opened.shards = plan_shards(blueprint, options.shards);
+    opened.record_steps = false;  // a recording holds the work of one rank only
+    std::vector<Backend*> backends{opened.backend.get()};
+    for (int rank = 1; rank < ranks; ++rank) {
+      opened.other_ranks.push_back(open_backend(options.backend, device_of_rank(options, rank)));
+      backends.push_back(opened.other_ranks.back().get());
+    }
+    opened.plan = RankedModel::plan(blueprint, *opened.shards, backends, have_own_devices(options));
+  }
+  opened.memory = plan_memory(opened.info, opened.plan, opened.backend->max_rows(), options.memory,
+                              memory_of(*opened.backend, options));
+  return opened;
 }
 
 Engine::Engine(OpenedModel opened, const Progress& progress)

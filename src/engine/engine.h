@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,7 +15,9 @@
 #include "engine/sequence.h"
 #include "engine/step_recordings.h"
 #include "format/checkpoint.h"
-#include "model/model.h"
+#include "model/language_model.h"
+#include "model/plan.h"
+#include "model/shard_plan.h"
 
 namespace pergola {
 
@@ -26,6 +29,8 @@ struct EngineOptions {
   std::uint64_t gpu_memory_bytes = 0;  ///< most of a GPU's memory that may be used; 0: what is free
   std::uint64_t host_reserve_bytes = std::uint64_t{2} << 30;  ///< left to the machine by a GPU that shares its memory
   bool record_steps = true;  ///< decode steps run as recordings where the backend can record
+  ShardOptions shards;       ///< over how many ranks the model is cut
+  std::vector<int> gpus;     ///< the GPU of each rank; empty: all on the first (or on no GPU at all)
 };
 
 /// A model folder that was opened and planned; no weight was read yet.
@@ -36,6 +41,8 @@ struct OpenedModel {
   ModelPlan plan;
   MemoryPlan memory;
   bool record_steps = true;
+  std::vector<std::unique_ptr<Backend>> other_ranks;  ///< of the ranks after the first; `backend` is the first's
+  std::optional<ShardPlan> shards;                    ///< none: one rank
 };
 
 /// Opens the backend and plans memory. Throws Error for an unknown architecture, a missing tensor or an impossible
@@ -45,7 +52,7 @@ OpenedModel open_model(Checkpoint checkpoint, const EngineOptions& options);
 /// A loaded model with its caches: runs steps over sequences.
 class Engine {
  public:
-  /// Loads the weights. Throws Error when the plan does not fit (require_fit).
+  /// Loads the weights, in a thread for each rank. Throws Error when the plan does not fit (require_fit).
   Engine(OpenedModel opened, const Progress& progress);
 
   const ModelInfo& info() const { return opened_.info; }
@@ -81,7 +88,7 @@ class Engine {
  private:
   OpenedModel opened_;
   StepLimits limits_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<LanguageModel> model_;
   CachePool pool_;
   BatchBuilder builder_;
   std::unique_ptr<Buffer> slot_numbers_;  ///< i32: 0, 1, 2, ...: copies read the number of their source from here

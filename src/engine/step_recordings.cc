@@ -8,8 +8,8 @@ std::int64_t StepRecordings::most_sequences(const StepLimits& limits) {
   return std::min({limits.sequences, limits.rows, limits.logit_rows, kMostSequences});
 }
 
-StepRecordings::StepRecordings(Backend& backend, Model& model, const BatchBuilder& builder, const StepLimits& limits,
-                               const Tensor& logits) {
+StepRecordings::StepRecordings(Backend& backend, LanguageModel& model, const BatchBuilder& builder,
+                               const StepLimits& limits, const Tensor& logits) {
   auto* recorder = dynamic_cast<StepRecorder*>(&backend);
   if (recorder == nullptr) return;
   for (std::int64_t n = 1; n <= most_sequences(limits); ++n) {

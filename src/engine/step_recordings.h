@@ -6,7 +6,7 @@
 
 #include "backend/recording.h"
 #include "engine/batch_builder.h"
-#include "model/model.h"
+#include "model/language_model.h"
 
 namespace pergola {
 
@@ -18,7 +18,7 @@ class StepRecordings {
 
   StepRecordings() = default;
   /// Records sizes 1 .. kMostSequences, as far as the limits allow. `logits` has limits.logit_rows rows.
-  StepRecordings(Backend& backend, Model& model, const BatchBuilder& builder, const StepLimits& limits,
+  StepRecordings(Backend& backend, LanguageModel& model, const BatchBuilder& builder, const StepLimits& limits,
                  const Tensor& logits);
 
   /// The largest size to record.

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "format/generation_config.h"
+#include "model/architectures.h"
+#include "model/stored_spans.h"
 
 namespace pergola {
 namespace {
@@ -16,6 +18,27 @@ void note_problem(std::vector<std::string>& problems, Check&& check) {
   } catch (const Error& error) {
     problems.emplace_back(error.what());
   }
+}
+
+std::uint64_t bytes_of(const ModelBlueprint& model) {
+  std::uint64_t bytes = total_bytes(stored_spans(model.embedding)) + total_bytes(stored_spans(model.head));
+  for (const LayerBlueprint& layer : model.layers) bytes += total_bytes(stored_spans(layer));
+  return bytes;
+}
+
+ShardReport report_shards(const ModelBlueprint& model, const ShardOptions& options) {
+  ShardReport report{.plan = plan_shards(model, options)};
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    report.slices.push_back(slices_of(model, report.plan, rank));
+    report.bytes.push_back(bytes_of(shard_headers(model, report.plan, rank)));
+  }
+  for (const LayerBlueprint& layer : model.layers) {
+    report.kinds.push_back(
+        std::string(std::holds_alternative<AttentionBlueprint>(layer.mixer) ? "attention" : "delta net") +
+        (std::holds_alternative<MoeView>(layer.feed_forward) ? ", experts" : ", dense"));
+  }
+  report.legal = legal_ranks(model, options.experts);
+  return report;
 }
 
 }  // namespace
@@ -31,6 +54,7 @@ Inspection inspect(const std::filesystem::path& folder, const EngineOptions& opt
   });
   note_problem(inspection.problems, [&] { load_generation_config(folder, checkpoint.config()); });
   note_problem(inspection.problems, [&] {
+    if (options.shards.ranks > 1) inspection.shards = report_shards(read_blueprint(checkpoint), options.shards);
     OpenedModel opened = open_model(std::move(checkpoint), options);
     inspection.model = std::move(opened.info);
     inspection.memory = std::move(opened.memory);

@@ -33,6 +33,8 @@ ModelCheck check_model(const std::filesystem::path& folder, const EngineOptions&
   chosen.memory.logit_rows = std::min(tokens, chosen.device.max_rows);
   EngineOptions exact = chosen;
   exact.backend = "reference";
+  exact.shards.ranks = 1;
+  exact.gpus.clear();
 
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t vocab = Checkpoint(folder).config().text().require_int("vocab_size", 1, 1 << 30);

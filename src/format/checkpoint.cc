@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "format/fp8.h"
+#include "format/linear_slices.h"
 #include "format/mxfp4.h"
 #include "format/trellis_tensors.h"
 #include "trellis/decode.h"
@@ -279,85 +280,9 @@ LinearView Checkpoint::fused_expert(std::string_view tensor, std::int64_t expert
           .bias = std::nullopt};
 }
 
-namespace {
-
-using OutputRange = Checkpoint::OutputRange;
-
-std::string ranges_text(std::span<const OutputRange> ranges) {
-  std::string text;
-  for (const OutputRange& range : ranges) text += fmt::format("[{}+{}]", range.first, range.count);
-  return text;
-}
-
-std::int64_t total_outputs(std::span<const OutputRange> ranges) {
-  std::int64_t sum = 0;
-  for (const OutputRange& range : ranges) sum += range.count;
-  return sum;
-}
-
-/// Copies rows of `row_bytes` bytes.
-void copy_rows(std::span<const OutputRange> ranges, std::span<const std::byte> from, std::size_t row_bytes,
-               std::byte* to) {
-  for (const OutputRange& range : ranges) {
-    const std::size_t bytes = static_cast<std::size_t>(range.count) * row_bytes;
-    std::memcpy(to, from.data() + static_cast<std::size_t>(range.first) * row_bytes, bytes);
-    to += bytes;
-  }
-}
-
-std::int64_t padded(std::int64_t width) {
-  return (width + kHadamardBlock - 1) / kHadamardBlock * kHadamardBlock;
-}
-
-}  // namespace
-
 LinearView Checkpoint::select_outputs(const LinearView& linear, std::span<const OutputRange> ranges) const {
-  const std::int64_t out = total_outputs(ranges);
-  const std::string name = linear.name + ranges_text(ranges);
-  LinearView view{.name = linear.name, .in_features = linear.in_features, .out_features = out};
-  const auto take = [&](const DenseView& from, std::int64_t columns, const char* what) {
-    const std::size_t row = static_cast<std::size_t>(columns) * size_of(from.dtype);
-    const std::size_t size = static_cast<std::size_t>(out) * row;
-    if (ranges.size() == 1) return from.bytes.subspan(static_cast<std::size_t>(ranges[0].first) * row, size);
-    return storage_->part(name + what, size, [&](std::byte* to) { copy_rows(ranges, from.bytes, row, to); });
-  };
-  if (linear.bias) view.bias = DenseView{linear.bias->dtype, 1, out, take(*linear.bias, 1, ".bias")};
-  if (const DenseView* dense = linear.dense()) {
-    view.weight = DenseView{dense->dtype, out, linear.in_features, take(*dense, linear.in_features, ".weight")};
-    return view;
-  }
-  const TrellisView& trellis = *linear.trellis();
-  for (const OutputRange& range : ranges) {
-    const std::int64_t end = range.first + range.count;
-    if (range.first % kHadamardBlock != 0 || (end % kHadamardBlock != 0 && end != linear.out_features)) {
-      fail({.file = folder_.string(), .tensor = linear.name + ".trellis"},
-           "outputs {} to {} of this fused linear cannot be taken apart: they are no whole blocks of {}", range.first,
-           end, kHadamardBlock);
-    }
-  }
-  const std::int64_t width = padded(out);
-  const auto tile = static_cast<std::size_t>(32 * trellis.bits);
-  const std::size_t rows = static_cast<std::size_t>(trellis.in_features / kTileSide);
-  const std::size_t stored_row = static_cast<std::size_t>(trellis.out_features / kTileSide) * tile;
-  std::vector<OutputRange> tiles;
-  std::vector<OutputRange> columns;
-  for (const OutputRange& range : ranges) {
-    columns.push_back({range.first, padded(range.count)});
-    tiles.push_back({range.first / kTileSide, padded(range.count) / kTileSide});
-  }
-  TrellisView part = trellis;
-  part.out_features = width;
-  part.trellis =
-      storage_->part(name + ".trellis", rows * static_cast<std::size_t>(width / kTileSide) * tile, [&](std::byte* to) {
-        for (std::size_t row = 0; row < rows; ++row) {
-          copy_rows(tiles, trellis.trellis.subspan(row * stored_row, stored_row), tile,
-                    to + row * static_cast<std::size_t>(width / kTileSide) * tile);
-        }
-      });
-  part.svh = storage_->part(name + ".svh", static_cast<std::size_t>(width) * sizeof(Half),
-                            [&](std::byte* to) { copy_rows(columns, trellis.svh, sizeof(Half), to); });
-  view.weight = part;
-  return view;
+  return pergola::select_outputs(linear, ranges, folder_.string(),
+                                 [this](const auto&... part) { return storage_->part(part...); });
 }
 
 /// Elements first, first + step, ... of one expert's row of [experts, step * out].

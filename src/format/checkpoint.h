@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "format/config.h"
+#include "format/linear_slices.h"
 #include "format/safetensors.h"
 #include "trellis/linear_view.h"
 
@@ -64,11 +65,7 @@ class Checkpoint {
   LinearView fused_expert(std::string_view tensor, std::int64_t expert, std::int64_t first_row, std::int64_t rows,
                           std::int64_t in) const;
 
-  /// A run of output features of a linear.
-  struct OutputRange {
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-  };
+  using OutputRange = IndexRange;
 
   /// The outputs of `linear` that the ranges name, one range after the other, as a linear of its own: how q, k and v
   /// are taken from a fused projection. One range of a dense weight stays where it is; anything else is copied once

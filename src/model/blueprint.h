@@ -79,7 +79,7 @@ struct ModelBlueprint {
   std::int64_t hidden_size = 0;
   std::int64_t max_positions = 0;
   bool long_rope_left_out = false;  ///< beyond max_positions LongRoPE would change all positions
-  DenseView embedding;  ///< [vocab_size, hidden_size]
+  DenseView embedding;              ///< [vocab_size, hidden_size]
   float embedding_scale = 1.0f;
   std::vector<LayerBlueprint> layers;
   NormBlueprint final_norm;

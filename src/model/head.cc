@@ -15,7 +15,13 @@ Head::Head(const LinearView& head, float cap, Backend& backend)
 void Head::forward(const Tensor& x, const Tensor& indices, const Tensor& logits) {
   const Tensor chosen = gathered_.slice_rows(0, indices.columns);
   backend_.gather_rows(x, indices, chosen);
-  backend_.linear(*linear_, chosen, std::array{logits});
+  if (communicator_ == nullptr) {
+    backend_.linear(*linear_, chosen, std::array{logits});
+  } else {
+    const IndexRange own = columns_[static_cast<std::size_t>(communicator_->rank())];
+    backend_.linear(*linear_, chosen, std::array{logits.slice_columns(own.first, own.count)});
+    communicator_->all_gather(logits, columns_);
+  }
   if (cap_ > 0) backend_.soft_cap(logits, cap_);
 }
 

@@ -5,7 +5,7 @@
 
 namespace pergola::testing {
 
-ModelRunner::ModelRunner(Model& model, Backend& backend, std::int64_t slots, std::int64_t positions,
+ModelRunner::ModelRunner(LanguageModel& model, Backend& backend, std::int64_t slots, std::int64_t positions,
                          std::int64_t page_size)
     : model_(model),
       backend_(backend),

@@ -20,7 +20,8 @@ class ModelRunner {
     std::vector<std::int32_t> tokens;
   };
 
-  ModelRunner(Model& model, Backend& backend, std::int64_t slots, std::int64_t positions, std::int64_t page_size = 16);
+  ModelRunner(LanguageModel& model, Backend& backend, std::int64_t slots, std::int64_t positions,
+              std::int64_t page_size = 16);
 
   /// One step over the pieces; logits of every token, piece after piece, [tokens, vocab].
   std::vector<float> step(std::span<const Piece> pieces);
@@ -40,7 +41,7 @@ class ModelRunner {
   Tensor ints(const std::vector<std::int32_t>& values, std::int64_t rows = 1);
   void run(std::span<const Piece> pieces, const Tensor& logit_rows, const Tensor& logits);
 
-  Model& model_;
+  LanguageModel& model_;
   Backend& backend_;
   std::int64_t page_size_;
   std::int64_t pages_per_slot_;

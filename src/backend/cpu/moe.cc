@@ -14,11 +14,12 @@ namespace pergola::cpu {
 struct MoeSizes {
   WorkNeeds router;
   std::int64_t hidden = 0;
-  std::int64_t experts = 0;
-  std::int64_t rows = 0;    ///< of a step
-  std::int64_t picks = 0;   ///< of a step
-  std::int64_t places = 0;  ///< picks, and the rows of a shared expert
-  std::int64_t width = 0;   ///< widest expert
+  std::int64_t experts = 0;  ///< that the router knows
+  std::int64_t here = 0;     ///< experts that are bound
+  std::int64_t rows = 0;     ///< of a step
+  std::int64_t picks = 0;    ///< of a step
+  std::int64_t places = 0;   ///< picks, and the rows of a shared expert
+  std::int64_t width = 0;    ///< widest expert
 
   // Experts that go through the stages together:
   std::int64_t group_rows = 0;
@@ -62,13 +63,15 @@ void add_expert(const KernelTable& table, const PackedExpert& expert, MoeSizes& 
   }
 }
 
-MoeSizes sizes_of(const KernelTable& table, std::int64_t hidden, std::int64_t top_k, std::int64_t max_rows,
+MoeSizes sizes_of(const KernelTable& table, const MoeView& view, std::int64_t max_rows,
                   std::span<const PackedExpert> experts, const std::optional<PackedExpert>& shared,
                   const WorkNeeds& router) {
   MoeSizes sizes;
   sizes.router = router;
-  sizes.hidden = hidden;
-  sizes.experts = static_cast<std::int64_t>(experts.size());
+  const std::int64_t top_k = view.top_k;
+  sizes.hidden = view.hidden;
+  sizes.experts = view.router.out_features;
+  sizes.here = static_cast<std::int64_t>(experts.size());
   sizes.rows = max_rows;
   sizes.picks = max_rows * top_k;
   sizes.places = sizes.picks + (shared ? max_rows : 0);
@@ -191,10 +194,11 @@ class MoeStep {
 
   void list_active() {
     active_ = 0;
-    for (std::int64_t e = 0; e < sizes_.experts; ++e) {
-      const std::int64_t first = work_.order.first[e];
+    for (std::int64_t e = 0; e < sizes_.here; ++e) {
+      const std::int64_t* const place = work_.order.first + moe_.first_expert_ + e;
+      const std::int64_t first = place[0];
       add_active({.expert = &moe_.experts_[static_cast<std::size_t>(e)],
-                  .rows = work_.order.first[e + 1] - first,
+                  .rows = place[1] - first,
                   .row_of = work_.order.rows + first,
                   .out = work_.outputs + first * sizes_.hidden});
     }
@@ -308,14 +312,18 @@ class MoeStep {
     const std::int64_t k = moe_.top_k_, hidden = sizes_.hidden;
     for_rows(context_.pool, x_.rows, (k + 1) * hidden / 2, [&](std::int64_t row) {
       float* sum = out_.row<float>(row);
+      bool first = true;
       for (std::int64_t pick = row * k; pick < (row + 1) * k; ++pick) {
+        if (!moe_.holds(work_.experts[pick])) continue;
         const float* output = work_.outputs + work_.order.place[pick] * hidden;
-        if (pick == row * k) {
+        if (first) {
           context_.floats.scale(output, work_.weights[pick], sum, hidden);
         } else {
           context_.floats.add_scaled(sum, output, work_.weights[pick], hidden);
         }
+        first = false;
       }
+      if (first) std::fill_n(sum, hidden, 0.0f);
       if (!moe_.shared_) return;
       const bool gated = moe_.router_->members() > 1;
       const float weight = gated ? 1.0f / (1.0f + std::exp(-work_.shared_gate[row])) : 1.0f;
@@ -337,11 +345,12 @@ CpuMoe::CpuMoe(const MoeView& view, const KernelTable& table, std::int64_t max_r
                ThreadPool& pool)
     : hidden_(view.hidden),
       top_k_(view.top_k),
+      first_expert_(view.first_expert),
       max_rows_(max_rows),
       activation_(view.activation),
       score_(view.score),
       sigmoid_{.groups = view.groups, .top_groups = view.top_groups, .scale = view.routed_scale} {
-  assert(top_k_ <= static_cast<std::int64_t>(view.experts.size()) && view.groups <= kMaxExpertGroups);
+  assert(top_k_ <= view.router.out_features && view.groups <= kMaxExpertGroups);
   if (view.correction) {
     for (std::int64_t e = 0; e < view.correction->columns; ++e)
       correction_.push_back(dense_element(*view.correction, e));
@@ -353,7 +362,7 @@ CpuMoe::CpuMoe(const MoeView& view, const KernelTable& table, std::int64_t max_r
   for (const MoeView::Expert& expert : view.experts) experts_.push_back(pack_expert(expert, arena, pool));
   if (view.shared) shared_ = pack_expert(*view.shared, arena, pool);
   bytes_ = static_cast<std::size_t>(arena.bytes() - before);
-  sizes_ = std::make_unique<MoeSizes>(sizes_of(table, hidden_, top_k_, max_rows, experts_, shared_, router_->needs()));
+  sizes_ = std::make_unique<MoeSizes>(sizes_of(table, view, max_rows, experts_, shared_, router_->needs()));
   needs_ = needs_of(*sizes_);
 }
 
@@ -370,8 +379,7 @@ WorkNeeds moe_needs(const MoeView& view, const KernelTable& table, std::int64_t 
   std::optional<PackedExpert> shared;
   if (view.shared) shared = expert_shape(*view.shared);
   const std::vector<LinearView> router = router_members(view);
-  return needs_of(
-      sizes_of(table, view.hidden, view.top_k, max_rows, experts, shared, linear_work_needs(table, router, max_rows)));
+  return needs_of(sizes_of(table, view, max_rows, experts, shared, linear_work_needs(table, router, max_rows)));
 }
 
 std::int64_t moe_bytes(const MoeView& view) {

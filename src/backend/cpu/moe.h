@@ -1,5 +1,6 @@
 #pragma once
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -38,8 +39,14 @@ class CpuMoe final : public Moe {
  private:
   friend class MoeStep;
 
+  /// Whether this expert of the router is bound here.
+  bool holds(std::int64_t expert) const {
+    return expert >= first_expert_ && expert - first_expert_ < std::ssize(experts_);
+  }
+
   std::int64_t hidden_;
   std::int64_t top_k_;
+  std::int64_t first_expert_;
   std::int64_t max_rows_;
   Activation activation_;
   RouterScore score_;

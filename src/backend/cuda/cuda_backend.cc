@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <array>
 #include <cassert>
@@ -12,6 +13,7 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/moe.h"
+#include "backend/cuda/nccl_communicator.h"
 #include "backend/recording.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -85,7 +87,7 @@ class CudaRecordedStep final : public RecordedStep {
 
 class CudaBackend final : public Backend, public StepRecorder {
  public:
-  explicit CudaBackend(const BackendOptions& options) : max_rows_(options.max_rows) {
+  explicit CudaBackend(const BackendOptions& options) : device_(options.device), max_rows_(options.max_rows) {
     info_ = {.backend = "cuda",
              .name = device_.name(),
              .instruction_set = device_.architecture(),
@@ -93,6 +95,8 @@ class CudaBackend final : public Backend, public StepRecorder {
   }
 
   const DeviceInfo& info() const override { return info_; }
+  void enter_thread() override { device_.enter_thread(); }
+  Device& device() { return device_; }
   DType activation_type() const override { return DType::f16; }
   DType cache_type() const override { return DType::f16; }
   std::int64_t max_rows() const override { return max_rows_; }
@@ -154,6 +158,8 @@ class CudaBackend final : public Backend, public StepRecorder {
     if (moe.score != RouterScore::softmax_top_k)
       fail({}, "{}: routing other than the softmax over the chosen experts is not supported by the CUDA backend",
            moe.name);
+    if (std::ssize(moe.experts) != moe.router.out_features)
+      fail({.field = "--experts"}, "experts spread over ranks are not supported by the CUDA backend; take split");
     if (moe.activation == Activation::clamped_swiglu)
       fail({}, "{}: experts with the clamped SwiGLU are not supported by the CUDA backend", moe.name);
     return std::make_unique<cuda::CudaMoe>(device_, moe, max_rows_);
@@ -327,6 +333,19 @@ class CudaBackend final : public Backend, public StepRecorder {
 
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
   return std::make_unique<CudaBackend>(options);
+}
+
+std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(std::span<Backend* const> backends) {
+  std::vector<Device*> devices;
+  for (Backend* backend : backends) {
+    auto* const cuda = dynamic_cast<CudaBackend*>(backend);
+    if (cuda == nullptr) return {};
+    const bool taken = std::any_of(devices.begin(), devices.end(),
+                                   [&](const Device* other) { return other->index() == cuda->device().index(); });
+    if (taken) return {};  // NCCL wants a GPU a rank
+    devices.push_back(&cuda->device());
+  }
+  return cuda::nccl_communicators(devices);
 }
 
 std::vector<DeviceListing> list_cuda_devices() {

@@ -114,13 +114,14 @@ void WeightLoader::copy(const void* from, std::size_t bytes, std::byte* to) {
   }
 }
 
-Device::Device() {
+Device::Device(int index) : index_(index) {
   int count = 0;
   check(cudaGetDeviceCount(&count), "looking for devices");
   if (count == 0) fail_cuda(cudaErrorNoDevice, "");
-  check(cudaSetDevice(0), "opening the device");
+  if (index >= count) fail({.field = "--gpus"}, "there is no GPU {}; this machine has {}", index, count);
+  enter_thread();
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, 0), "asking for the device's properties");
+  check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
   if (properties.major < 8)
     fail({.field = "--backend"}, "the CUDA device {} has compute capability {}.{}; 8.0 is the least that is supported",
          properties.name, properties.major, properties.minor);
@@ -146,6 +147,10 @@ Device::~Device() {
   loader_.reset();
   gemm_.reset();
   if (context_.stream != nullptr) cudaStreamDestroy(context_.stream);
+}
+
+void Device::enter_thread() const {
+  check(cudaSetDevice(index_), "opening the device");
 }
 
 void Device::synchronize() {

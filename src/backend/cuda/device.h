@@ -74,8 +74,8 @@ class WeightLoader {
 /// One open CUDA device: its stream, its kernels' shared scratch and its work space.
 class Device {
  public:
-  /// Throws Error in one sentence: no device, driver missing or too old, unsupported architecture.
-  Device();
+  /// Throws Error in one sentence: no such device, driver missing or too old, unsupported architecture.
+  explicit Device(int index);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -91,8 +91,12 @@ class Device {
   WeightLoader& loader() { return *loader_; }
   Gemm& gemm() { return *gemm_; }
   void synchronize();
+  int index() const { return index_; }
+  /// Makes this the calling thread's device.
+  void enter_thread() const;
 
  private:
+  int index_;
   LaunchContext context_;
   std::string name_, architecture_;
   std::size_t memory_bytes_ = 0;

@@ -15,4 +15,8 @@ std::vector<DeviceListing> list_cuda_devices() {
   return {{"cuda", "", "not built", false}};
 }
 
+std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(std::span<Backend* const>) {
+  return {};
+}
+
 }  // namespace pergola

@@ -55,12 +55,12 @@ ExpertOrder order_by_expert(std::span<const Pick> picks, std::int64_t experts, s
   return order;
 }
 
-/// Output rows of every pick, in the order's places.
+/// Output rows of every pick, in the order's places; zeros for experts that are not here.
 std::vector<float> apply_routed(const MoeView& view, const Tensor& x, const ExpertOrder& order, ThreadPool& pool) {
   std::vector<float> outputs(order.token.size() * index(view.hidden));
   pool.parallel_for(static_cast<std::int64_t>(view.experts.size()), [&](std::int64_t e, int) {
-    const std::int64_t begin = order.first[index(e)];
-    const std::int64_t rows = order.first[index(e) + 1] - begin;
+    const std::int64_t begin = order.first[index(view.first_expert + e)];
+    const std::int64_t rows = order.first[index(view.first_expert + e) + 1] - begin;
     if (rows == 0) return;
     std::vector<float> gathered(index(rows * view.hidden));
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -168,7 +168,7 @@ void gated_activation(Activation activation, const float* gate, const float* up,
 
 void moe(const MoeView& view, const Tensor& x, const Tensor& out, ThreadPool& pool) {
   const std::int64_t rows = x.rows;
-  const auto experts = static_cast<std::int64_t>(view.experts.size());
+  const std::int64_t experts = view.router.out_features;
   std::vector<float> logits(index(rows * experts));
   apply_linear(view.router, x.data<float>(), x.stride, rows, logits.data(), experts, &pool);
   std::vector<Pick> picks(index(rows * view.top_k));
