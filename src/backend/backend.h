@@ -32,7 +32,6 @@ struct BackendOptions {
   int device = 0;               ///< which of the backend's devices, in the order of list_devices
   bool cache_8bit = false;      ///< keys and values in 8 bits, with a scale a head
   std::int64_t max_rows = 512;  ///< most rows of one step; work space is sized by it when weights are bound
-  int device = 0;               ///< which of several GPUs
 };
 
 /// What binding something takes, computed from shapes alone.
