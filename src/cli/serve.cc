@@ -148,7 +148,8 @@ int act(const Arguments& arguments) {
   scheduler.prefix_cache = !arguments.no_prefix_cache;
   EngineLoop loop(*engine, scheduler, arguments.queue);
   const Tokenizer tokenizer = Tokenizer::load(arguments.model.folder);
-  const ModelService service(*engine, loop, tokenizer, load_chat(arguments.model.folder, tokenizer),
+  const ModelFacts facts{engine->info().vocab_size, engine->memory().context, engine->info().max_positions};
+  const ModelService service(facts, loop, tokenizer, load_chat(arguments.model.folder, tokenizer),
                              load_generation_config(arguments.model.folder, engine->checkpoint().config()),
                              name_of(arguments), arguments.limits);
   router.set_ready(service);

@@ -9,35 +9,28 @@
 #include <thread>
 #include <vector>
 
-#include "engine/scheduler.h"
+#include "engine/request_queue.h"
 
 namespace pergola {
 
-/// A scheduler with a thread of its own that steps while there is work. Members may be called from any thread.
-class EngineLoop {
+/// A scheduler with a thread of its own that steps while there is work.
+class EngineLoop final : public RequestQueue {
  public:
   /// `max_waiting`: most requests that wait for a slot. The engine outlives the loop.
   EngineLoop(Engine& engine, const SchedulerOptions& options, std::int64_t max_waiting);
   /// Ends every request as cancelled.
-  ~EngineLoop();
+  ~EngineLoop() override;
 
-  /// Queues requests, all or none: none when they are more than the queue has room for or the loop is stopping; the
-  /// result is then empty and no listener is ever called. Each was found good by check_prompt and validate. `taken` is
-  /// called before any listener can be, under the loop's lock: it must not call back.
+  using RequestQueue::submit;
   std::vector<Ticket> submit(std::vector<ServedRequest> requests,
-                             const std::function<void(const std::vector<Ticket>&)>& taken = {});
-
-  /// Takes effect before the next step.
-  void cancel(Ticket ticket);
+                             const std::function<void(const std::vector<Ticket>&)>& taken) override;
+  void cancel(Ticket ticket) override;
+  bool stopping() const override;
+  SchedulerStats stats() const override;
+  double stalled_seconds() const override;
 
   /// No request is taken any more; those that are there have `grace` to end.
   void stop(std::chrono::milliseconds grace);
-  bool stopping() const;
-
-  SchedulerStats stats() const;
-
-  /// Seconds since work is waiting without a step being finished; 0 when there is none.
-  double stalled_seconds() const;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -12,7 +12,7 @@ namespace {
 class AnswerSet final {
  public:
   AnswerSet(const GenerationContext& context, const GenerationCall& call, std::unique_ptr<Reply> reply)
-      : loop_(context.loop),
+      : queue_(context.queue),
         tokenizer_(context.tokenizer),
         tool_call_id_(call.tool_call_id),
         wants_tokens_(call.top_logprobs >= 0),
@@ -45,7 +45,7 @@ class AnswerSet final {
   TokenText describe_token(const SampledToken& sampled) const;
   void fail(const ApiError& error);
 
-  EngineLoop& loop_;
+  RequestQueue& queue_;
   const Tokenizer& tokenizer_;
   std::string tool_call_id_;
   bool wants_tokens_;
@@ -112,7 +112,7 @@ bool AnswerSet::on_token(std::size_t index, const SampledToken& sampled) {
 void AnswerSet::fail(const ApiError& error) {
   if (failed_) return;
   failed_ = true;
-  for (const Ticket ticket : tickets_) loop_.cancel(ticket);
+  for (const Ticket ticket : tickets_) queue_.cancel(ticket);
   reply_->fail(error);
 }
 
@@ -170,23 +170,22 @@ class AnswerListener final : public RequestListener {
   std::size_t index_;
 };
 
-void check(const GenerationContext& context, const GenerationCall& call) {
+void check(const ModelFacts& model, const GenerationCall& call) {
   for (const auto& prompt : call.prompts) {
-    const std::int64_t context_size = context.engine.memory().context;
-    if (static_cast<std::int64_t>(prompt.size()) > context_size) {
+    if (prompt.empty()) throw ApiError(400, "the prompt is empty");
+    if (static_cast<std::int64_t>(prompt.size()) > model.context) {
       throw ApiError(400,
                      fmt::format("the prompt has {} tokens, more than the context of {} (the model's own limit is {})",
-                                 prompt.size(), context_size, context.engine.info().max_positions),
+                                 prompt.size(), model.context, model.max_positions),
                      "", "context_length_exceeded");
     }
-    try {
-      check_prompt(context.engine, prompt);
-    } catch (const Error& error) {
-      throw ApiError(400, error.what());
+    for (const std::int32_t id : prompt) {
+      if (id >= 0 && id < model.vocab_size) continue;
+      throw ApiError(400, fmt::format("token {} is outside the model's vocabulary of {}", id, model.vocab_size));
     }
   }
   try {
-    validate(call.sampling, context.engine.info().vocab_size);
+    validate(call.sampling, model.vocab_size);
   } catch (const Error& error) {
     throw ApiError(400, error.what(), error.where().field);
   }
@@ -196,7 +195,7 @@ void check(const GenerationContext& context, const GenerationCall& call) {
 
 void run_generation(const GenerationContext& context, GenerationCall call, std::unique_ptr<Reply> reply,
                     Exchange& exchange) {
-  check(context, call);
+  check(context.model, call);
   // The reply starts before the engine's thread can reach it; a full queue takes it back.
   Reply& started = *reply;
   auto generation = std::make_shared<AnswerSet>(context, call, std::move(reply));
@@ -214,14 +213,14 @@ void run_generation(const GenerationContext& context, GenerationCall call, std::
     request.listener = std::make_shared<AnswerListener>(generation, i);
     requests.push_back(std::move(request));
   }
-  const std::vector<Ticket> tickets = context.loop.submit(std::move(requests), [&](const std::vector<Ticket>& taken) {
+  const std::vector<Ticket> tickets = context.queue.submit(std::move(requests), [&](const std::vector<Ticket>& taken) {
     generation->set_tickets(taken);
     started.start();
   });
-  if (tickets.empty() && context.loop.stopping()) throw ApiError(503, "the server is stopping");
+  if (tickets.empty() && context.queue.stopping()) throw ApiError(503, "the server is stopping");
   if (tickets.empty()) throw ApiError(429, "too many requests are waiting; come again later", "", "queue_full");
-  exchange.on_abort([&loop = context.loop, tickets] {
-    for (const Ticket ticket : tickets) loop.cancel(ticket);
+  exchange.on_abort([&queue = context.queue, tickets] {
+    for (const Ticket ticket : tickets) queue.cancel(ticket);
   });
 }
 

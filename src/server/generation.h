@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine_loop.h"
+#include "engine/request_queue.h"
 #include "server/reply.h"
 #include "text/chat/output_parser.h"
 #include "text/tokenizer.h"
@@ -34,10 +34,17 @@ struct GenerationCall {
 /// Throws ApiError where a protocol has no place for several answers.
 void require_one_answer(const GenerationCall& call);
 
+/// What requests must know of the model.
+struct ModelFacts {
+  std::int64_t vocab_size = 0;     ///< of its logits
+  std::int64_t context = 0;        ///< most tokens of a prompt and its answer here
+  std::int64_t max_positions = 0;  ///< the model's own limit
+};
+
 /// What every generation needs.
 struct GenerationContext {
-  const Engine& engine;
-  EngineLoop& loop;
+  ModelFacts model;
+  RequestQueue& queue;
   const Tokenizer& tokenizer;
   std::vector<std::int32_t> stop_tokens;
   std::shared_ptr<const TokenMask> mask;

@@ -18,16 +18,14 @@ std::string grammar_key(const Conversation& conversation, bool with_tools) {
 
 }  // namespace
 
-ModelService::ModelService(const Engine& engine, EngineLoop& loop, Tokenizer tokenizer,
+ModelService::ModelService(const ModelFacts& model, RequestQueue& queue, Tokenizer tokenizer,
                            std::optional<ChatTemplate> chat, const GenerationConfig& generation, std::string name,
                            const RequestLimits& limits)
-    : engine_(engine),
-      loop_(loop),
-      tokenizer_(std::move(tokenizer)),
-      context_{engine, loop, tokenizer_, stop_tokens(generation, tokenizer_),
-               sampled_tokens(tokenizer_, engine.info().vocab_size)},
+    : tokenizer_(std::move(tokenizer)),
+      context_{model, queue, tokenizer_, stop_tokens(generation, tokenizer_),
+               sampled_tokens(tokenizer_, model.vocab_size)},
       chat_(std::move(chat)),
-      grammars_(tokenizer_, engine.info().vocab_size, context_.stop_tokens),
+      grammars_(tokenizer_, model.vocab_size, context_.stop_tokens),
       defaults_(sampling_defaults(generation)),
       name_(std::move(name)),
       limits_(limits),
@@ -60,9 +58,8 @@ void ModelService::read_sampling(JsonFields& fields, GenerationCall& call) const
     for (const auto& [key, value] : biases->items()) {
       std::int32_t token = -1;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-      if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= engine_.info().vocab_size) {
-        refuse("logit_bias", "has '{}', which is not a token from 0 to {}", key.substr(0, 32),
-               engine_.info().vocab_size - 1);
+      if (error != std::errc() || end != key.data() + key.size() || token < 0 || token >= model().vocab_size) {
+        refuse("logit_bias", "has '{}', which is not a token from 0 to {}", key.substr(0, 32), model().vocab_size - 1);
       }
       JsonFields one(*biases, "logit_bias.");
       sampling.logit_bias.emplace_back(token, static_cast<float>(one.number(key, -100, 100).value_or(0)));
@@ -122,7 +119,7 @@ void ModelService::prepare(const Conversation& conversation, GenerationCall& cal
 
 void ModelService::check_size(const GenerationCall& call, bool stream) const {
   if (stream || call.top_logprobs < 0) return;
-  const std::int64_t context = engine_.memory().context;
+  const std::int64_t context = model().context;
   const std::int64_t tokens = call.max_tokens > 0 ? std::min(call.max_tokens, context) : context;
   const std::int64_t values = static_cast<std::int64_t>(call.answers()) * tokens * (1 + call.top_logprobs);
   if (values <= limits_.whole_logprobs) return;

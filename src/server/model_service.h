@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_loop.h"
 #include "format/generation_config.h"
 #include "server/conversation.h"
 #include "server/generation.h"
@@ -31,15 +30,14 @@ struct RequestLimits {
 /// The model as handlers see it. Immutable after construction; safe to use from several threads.
 class ModelService {
  public:
-  /// `engine` and `loop` outlive it.
-  /// Without `chat` conversations are refused.
-  ModelService(const Engine& engine, EngineLoop& loop, Tokenizer tokenizer, std::optional<ChatTemplate> chat,
+  /// `queue` outlives it. Without `chat` conversations are refused.
+  ModelService(const ModelFacts& model, RequestQueue& queue, Tokenizer tokenizer, std::optional<ChatTemplate> chat,
                const GenerationConfig& generation, std::string name, const RequestLimits& limits);
 
   const std::string& name() const { return name_; }
   std::int64_t created() const { return created_; }
-  const Engine& engine() const { return engine_; }
-  EngineLoop& loop() const { return loop_; }
+  const ModelFacts& model() const { return context_.model; }
+  const RequestQueue& queue() const { return context_.queue; }
   const Tokenizer& tokenizer() const { return context_.tokenizer; }
   const RequestLimits& limits() const { return limits_; }
 
@@ -65,8 +63,6 @@ class ModelService {
  private:
   std::optional<Grammar> grammar_of(const Conversation& conversation, bool with_tools) const;
 
-  const Engine& engine_;
-  EngineLoop& loop_;
   Tokenizer tokenizer_;
   GenerationContext context_;
   std::optional<ChatTemplate> chat_;

@@ -8,7 +8,7 @@ nlohmann::ordered_json describe_model(const ModelService& service) {
           {"object", "model"},
           {"created", service.created()},
           {"owned_by", "pergola"},
-          {"max_model_len", service.engine().memory().context}};
+          {"max_model_len", service.model().context}};
 }
 
 }  // namespace

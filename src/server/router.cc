@@ -38,7 +38,7 @@ nlohmann::ordered_json read_body(const HttpRequest& request) {
 void Router::handle_health(const std::shared_ptr<Exchange>& to) const {
   const ModelService* service = service_.load();
   if (service == nullptr) throw ApiError(503, "the model is being loaded");
-  const double stalled = service->loop().stalled_seconds();
+  const double stalled = service->queue().stalled_seconds();
   if (stalled > stall_seconds_) {
     throw ApiError(503, fmt::format("work waits, but no step was finished for {:.0f} seconds", stalled));
   }
@@ -76,7 +76,7 @@ void Router::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange
   if (path == "/metrics") {
     require_method(request, "GET");
     return to->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = metrics_text(service->loop().stats(), counter_.counts())});
+                        .body = metrics_text(service->queue().stats(), counter_.counts())});
   }
   constexpr std::string_view kModel = "/v1/models/";
   if (path == "/v1/models" || path.starts_with(kModel)) {

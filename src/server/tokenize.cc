@@ -24,9 +24,9 @@ void handle_tokenize(const ModelService& service, const HttpRequest& request, co
     refuse("prompt", "is missing (or messages)");
   }
   fields.refuse_others();
-  to->respond({.body = to_text(Json{{"count", tokens.size()},
-                                    {"max_model_len", service.engine().memory().context},
-                                    {"tokens", std::move(tokens)}})});
+  to->respond(
+      {.body = to_text(
+           Json{{"count", tokens.size()}, {"max_model_len", service.model().context}, {"tokens", std::move(tokens)}})});
 }
 
 void handle_detokenize(const ModelService& service, const HttpRequest& request, const std::shared_ptr<Exchange>& to) {
@@ -38,7 +38,7 @@ void handle_detokenize(const ModelService& service, const HttpRequest& request, 
   std::vector<std::int32_t> tokens;
   for (const Json& element : list) {
     const bool is_id = element.is_number_integer() && element.get<double>() >= 0 &&
-                       element.get<double>() < static_cast<double>(service.engine().info().vocab_size);
+                       element.get<double>() < static_cast<double>(service.model().vocab_size);
     if (!is_id) refuse("tokens", "has {}, which is no token", to_text(element).substr(0, 64));
     tokens.push_back(element.get<std::int32_t>());
   }

@@ -45,7 +45,8 @@ RunningServer::RunningServer(const Options& options)
   const std::string folder = PERGOLA_SOURCE_DIR "/models/story";
   loop_ = std::make_unique<EngineLoop>(*engine_, SchedulerOptions{}, options.queue);
   const Tokenizer tokenizer = Tokenizer::load(folder);
-  service_ = std::make_unique<ModelService>(*engine_, *loop_, tokenizer, ChatTemplate::load(folder, tokenizer),
+  const ModelFacts facts{engine_->info().vocab_size, engine_->memory().context, engine_->info().max_positions};
+  service_ = std::make_unique<ModelService>(facts, *loop_, tokenizer, ChatTemplate::load(folder, tokenizer),
                                             load_generation_config(folder, engine_->checkpoint().config()), "story",
                                             RequestLimits{});
   router_.set_ready(*service_);
