@@ -8,6 +8,8 @@
 namespace pergola {
 namespace {
 
+constexpr std::string_view kReplacement = "\\ufffd";
+
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
@@ -43,6 +45,10 @@ std::string JsonStream::take() {
 }
 
 void JsonStream::emit(std::string_view text) {
+  if (in_key_) {
+    held_ += text;
+    return;
+  }
   out_ += std::exchange(held_, {});
   out_ += text;
 }
@@ -97,16 +103,6 @@ bool JsonStream::take_byte(char c) {
     case State::escape:
       escape_byte(c);
       return true;
-    case State::key_string:
-      held_ += c;
-      if (key_escape_) {
-        key_escape_ = false;
-      } else if (c == '\\') {
-        key_escape_ = true;
-      } else if (c == '"') {
-        state_ = State::colon;
-      }
-      return true;
     case State::scalar:
       if (is_scalar_byte(c) && pending_.size() < kMaxScalar) {
         pending_ += c;
@@ -131,7 +127,8 @@ bool JsonStream::take_byte(char c) {
   }
   if (state_ == State::value || state_ == State::first_item) return begin_value(c);
   if ((state_ == State::first_key || state_ == State::key) && c == '"') {
-    state_ = State::key_string;
+    state_ = State::string;
+    in_key_ = true;
   } else if (state_ == State::colon && c == ':') {
     state_ = State::value;
   } else if (state_ == State::after && c == ',') {
@@ -144,13 +141,20 @@ bool JsonStream::take_byte(char c) {
   return true;
 }
 
+void JsonStream::end_string() {
+  emit("\"");
+  if (!in_key_) return end_value();
+  in_key_ = false;
+  state_ = State::colon;
+}
+
 void JsonStream::string_byte(char c) {
+  if (c != '\\') drop_lone_surrogate();
   if (c == '\\') {
     pending_ = c;
     state_ = State::escape;
   } else if (c == '"') {
-    emit("\"");
-    end_value();
+    end_string();
   } else if (c == '\n') {
     emit("\\n");
   } else if (static_cast<unsigned char>(c) < 0x20) {
@@ -167,11 +171,32 @@ void JsonStream::escape_byte(char c) {
   const bool complete = unicode ? is_hex(c) : std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos;
   const std::string text = std::exchange(pending_, {});
   state_ = State::string;
+  if (complete && unicode) return unicode_escape(text);
+  drop_lone_surrogate();
   if (complete) return emit(text);
   emit("\\\\");  // the backslash stands for itself
   for (const char rest : text.substr(1)) {
     if (state_ == State::string) string_byte(rest);
   }
+}
+
+// A pair of surrogates is one character; half a pair is none.
+void JsonStream::unicode_escape(const std::string& text) {
+  const unsigned long code = std::stoul(text.substr(2), nullptr, 16);
+  const bool low = code >= 0xDC00 && code < 0xE000;
+  if (low && !high_surrogate_.empty()) return emit(std::exchange(high_surrogate_, {}) + text);
+  drop_lone_surrogate();
+  if (code >= 0xD800 && code < 0xDC00) {
+    high_surrogate_ = text;
+  } else {
+    emit(low ? kReplacement : std::string_view(text));
+  }
+}
+
+void JsonStream::drop_lone_surrogate() {
+  if (high_surrogate_.empty()) return;
+  high_surrogate_.clear();
+  emit(kReplacement);
 }
 
 void JsonStream::end_scalar(bool cut_off) {
@@ -183,7 +208,8 @@ void JsonStream::close() {
   if (status_ == Status::done) return;
   if (state_ == State::string || state_ == State::escape) {
     pending_.clear();
-    emit("\"");
+    high_surrogate_.clear();
+    if (!std::exchange(in_key_, false)) emit("\"");
   } else if (state_ == State::scalar) {
     end_scalar(true);
   } else if (open_.empty()) {

@@ -201,6 +201,12 @@ TEST(ToolCalls, Mistral) {
   expect_every_start_is_sound(mistral, "x[TOOL_CALLS]a[ARGS]{\"b\": [1, {\"c\": \"d\"}]}");
 }
 
+TEST(ToolCalls, WhatNoJsonMayHoldIsMendedInKeysAndValues) {
+  expect({ToolFormat::llama, ""},
+         "{\"name\": \"now\", \"parameters\": {\"a\x01\\q\\ud800\": \"\x02\\w\\udc00\\ud83c\\udf89\"}}",
+         R"([][] now{"a\u0001\\q\ufffd": "\u0002\\w\ufffd\ud83c\udf89"})");
+}
+
 TEST(ToolCalls, IdsThatTheModelWrote) {
   const auto parser = make_output_parser(format_of(ToolFormat::mistral), {.tools = kTools});
   const auto deltas = parser->push("[TOOL_CALLS][{\"id\": \"123456789\", \"name\": \"now\", \"arguments\": {}}]");
