@@ -13,6 +13,7 @@
 #include "base/cpu_features.h"
 #include "base/error.h"
 #include "eval/random_weights.h"
+#include "trellis/tile.h"
 
 namespace pergola {
 namespace {
@@ -238,6 +239,32 @@ void check_linears(Checker& checker, RandomWeights& random) {
                       Results results;
                       for (const DeviceTensor& out : outs) append(results, out);
                       return results;
+                    });
+    }
+  }
+}
+
+/// Every K of every codebook at the row counts where backends change kernels. The cpu backend has a table of its own
+/// (verify_linear_kernels).
+void check_kinds(Checker& checker, RandomWeights& random) {
+  if (checker.tested().info().backend == "cpu") return;
+  constexpr std::int64_t kIn = 384;
+  constexpr std::int64_t kOut = 128;
+  for (const Codebook codebook : {Codebook::three_inst, Codebook::mcg, Codebook::mul1}) {
+    std::vector<LinearView> members;
+    for (int bits = kMinBits; bits <= kMaxBits; ++bits)
+      members.push_back(random.trellis_linear(kIn, kOut, bits, codebook));
+    for (const std::int64_t rows : {1, 2, 8, 17}) {
+      const std::vector<float> x = random.floats(rows * kIn);
+      checker.check("linear", fmt::format("{} rows, {} K=1..8", rows, name_of(codebook)),
+                    trellis_tolerance(checker.tested()), [&](Backend& backend) {
+                      const auto bound = backend.bind_linears(members);
+                      const DeviceTensor in(backend, x, kIn), out(backend, DType::f32, rows, kMaxBits * kOut);
+                      const Tensor& all = out;
+                      std::vector<Tensor> outs;
+                      for (std::int64_t i = 0; i < kMaxBits; ++i) outs.push_back(all.slice_columns(i * kOut, kOut));
+                      backend.linear(*bound, in, outs);
+                      return out.floats();
                     });
     }
   }
@@ -492,6 +519,7 @@ std::vector<OperationCheck> check_operations(Backend& tested, Backend& reference
   check_copies(checker, random);
   check_norms(checker, random);
   check_linears(checker, random);
+  check_kinds(checker, random);
   check_attention(checker, random);
   check_delta_net(checker, random);
   check_moe(checker, random);

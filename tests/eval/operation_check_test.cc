@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <vector>
@@ -103,6 +104,16 @@ TEST(OperationCheck, NotANumberIsAMiss) {
   SpoiltBackend spoilt(*reference, "moe", std::numeric_limits<float>::quiet_NaN());
   EXPECT_THAT(failed(check_operations(spoilt, *reference)), ::testing::ElementsAre("moe"));
 }
+
+#ifdef PERGOLA_HAS_OPENCL
+TEST(OperationCheck, OpenClAgreesWithTheReferenceSlow) {
+  const auto is_there = [](const DeviceListing& device) { return device.backend == "opencl" && device.available; };
+  if (std::ranges::none_of(list_devices(), is_there)) GTEST_SKIP() << "no OpenCL device";
+  const auto opencl = open_backend("opencl", {.max_rows = kCheckRows});
+  const auto reference = open_backend("reference", {.max_rows = kCheckRows});
+  EXPECT_THAT(failed(check_operations(*opencl, *reference)), ::testing::IsEmpty());
+}
+#endif
 
 }  // namespace
 }  // namespace pergola
