@@ -30,7 +30,7 @@ class OpenClDevice : public ::testing::Test {
   }
 
   /// Random values in device memory.
-  FloatMatrix matrix(std::int64_t rows, std::int64_t columns) {
+  FloatMatrix matrix_of(std::int64_t rows, std::int64_t columns) {
     const std::vector<float> values = random_normal<float>(rows * columns, 1);
     memories_.push_back(device_->allocate(values.size() * sizeof(float), "a test"));
     check(clEnqueueWriteBuffer(device_->queue(), memories_.back().get(), CL_TRUE, 0, values.size() * sizeof(float),
@@ -63,7 +63,7 @@ struct SmallMoe {
 TEST_F(OpenClDevice, AnExpertLayerDecodesInFewLaunchesWithoutHostWaits) {
   const SmallMoe small;
   const OpenClMoe moe(*device_, small.view, 64, RowTiles(Precision::standard, false, false));
-  const FloatMatrix x = matrix(1, 128), out = matrix(1, 128);
+  const FloatMatrix x = matrix_of(1, 128), out = matrix_of(1, 128);
   const Counters before = device_->counters();
   moe.run(*device_, x, out);
   const Counters after = device_->counters();
@@ -74,11 +74,51 @@ TEST_F(OpenClDevice, AnExpertLayerDecodesInFewLaunchesWithoutHostWaits) {
 TEST_F(OpenClDevice, LongStepsDoNotWaitForTheHostEither) {
   const SmallMoe small;
   const OpenClMoe moe(*device_, small.view, 64, RowTiles(Precision::standard, false, false));
-  const FloatMatrix x = matrix(33, 128), out = matrix(33, 128);
+  const FloatMatrix x = matrix_of(33, 128), out = matrix_of(33, 128);
   const Counters before = device_->counters();
   moe.run(*device_, x, out);
   EXPECT_LE(device_->counters().launches - before.launches, 8u);
   EXPECT_EQ(device_->counters().host_waits, before.host_waits);
+}
+
+TEST_F(OpenClDevice, APackedWordIsReadOnceForAStepOfARow) {
+  constexpr std::uint32_t kIn = 512, kOut = 256, kBits = 3, kWords = kIn * kOut * kBits / 32,
+                          kScales = (kIn + kOut) / 2;
+  const OwnedTrellis weights = random_trellis(kIn, kOut, kBits, Codebook::mcg, 4);
+  std::vector<std::uint32_t> arena(kWords + kScales + kWords, 0);
+  std::memcpy(arena.data(), weights.trellis.data(), kWords * 4);
+  std::memcpy(arena.data() + kWords, weights.suh.data(), kIn * 2);
+  std::memcpy(arena.data() + kWords + kIn / 2, weights.svh.data(), kOut * 2);
+  const std::size_t bytes = arena.size() * 4;
+  const Memory memory = device_->allocate(bytes, "a test"), table = device_->allocate(sizeof(Matrix), "a test");
+  Matrix matrix{
+      .suh = 2 * kWords, .svh = 2 * kWords + kIn, .in = kIn, .out = kOut, .stored_in = kIn, .stored_out = kOut};
+  matrix.kind = static_cast<std::uint32_t>(Codebook::mcg) * 8 + kBits - 1;
+  check(clEnqueueWriteBuffer(device_->queue(), table.get(), CL_TRUE, 0, sizeof matrix, &matrix, 0, nullptr, nullptr),
+        "");
+  const FloatMatrix x = matrix_of(33, kIn), out = matrix_of(33, kOut);
+  LinearOutputs outputs;
+  outputs.stride[0] = kOut;
+  outputs.count = 1;
+  const auto expect_reads = [&](const Variant& variant, std::size_t rows, std::size_t parts, std::uint32_t reads) {
+    check(clEnqueueWriteBuffer(device_->queue(), memory.get(), CL_TRUE, 0, bytes, arena.data(), 0, nullptr, nullptr),
+          "");
+    const std::string options = matrix_options(*device_, 1u << matrix.kind, variant, false) +
+                                " -DCOUNT_WORDS=" + std::to_string(kWords + kScales);
+    const std::size_t tiles =
+        (rows + static_cast<std::size_t>(variant.rows) - 1) / static_cast<std::size_t>(variant.rows);
+    device_->launch(device_->kernel("linear.cl", "trellis_linear", options), {{kOut / 128, tiles, 1}, {64, parts, 1}},
+                    memory.get(), memory.get(), memory.get(), memory.get(), table.get(), x.memory, x.offset, x.stride,
+                    static_cast<cl_uint>(rows), out.memory, outputs,
+                    LocalBytes{scratch_bytes(variant, static_cast<std::int64_t>(parts))});
+    std::vector<std::uint32_t> counts(kWords);
+    check(clEnqueueReadBuffer(device_->queue(), memory.get(), CL_TRUE, (kWords + kScales) * 4, kWords * 4,
+                              counts.data(), 0, nullptr, nullptr),
+          "");
+    EXPECT_EQ(counts, std::vector<std::uint32_t>(kWords, reads)) << variant.rows << " rows a tile, " << rows;
+  };
+  expect_reads(find_variant(1, Arithmetic::unrounded), 1, 1, 1);
+  expect_reads(find_variant(16, Arithmetic::unrounded), 33, 1, 3);
 }
 
 TEST_F(OpenClDevice, WeightsOfSharedMemoryAreReadInPlace) {
@@ -131,7 +171,7 @@ TEST_F(OpenClDevice, ASecondStartTakesProgramsFromDisk) {
 
 TEST_F(OpenClDevice, ABuildThatFailsShowsTheCompilersLog) {
   try {
-    device_->kernel("combine.cl", "moe_combine", "-DWORK=#");
+    device_->kernel("combine.cl", "moe_combine", "-Drow=+");
     FAIL() << "built";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("combine.cl"), std::string::npos) << error.what();

@@ -6,18 +6,7 @@ namespace pergola::opencl {
 
 namespace {
 
-constexpr std::size_t kMostMembers = 8;
 constexpr std::int64_t kDenseRows = 4;  // of one work-group of dense_linear
-
-/// outputs_t of kernels/linear.cl.
-struct LinearOutputs {
-  std::uint64_t offset[kMostMembers] = {};
-  std::uint32_t stride[kMostMembers] = {};
-  std::uint32_t first[kMostMembers] = {};
-  std::uint32_t matrix[kMostMembers] = {};
-  std::uint32_t count = 0;
-  std::uint32_t reserved = 0;
-};
 
 std::vector<const LinearView*> pointers(std::span<const LinearView> views) {
   std::vector<const LinearView*> all;

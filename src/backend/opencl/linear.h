@@ -10,6 +10,19 @@
 
 namespace pergola::opencl {
 
+/// Most members of one launch.
+inline constexpr std::size_t kMostMembers = 8;
+
+/// Where the members' outputs go: outputs_t of kernels/linear.cl.
+struct LinearOutputs {
+  std::uint64_t offset[kMostMembers] = {};
+  std::uint32_t stride[kMostMembers] = {};
+  std::uint32_t first[kMostMembers] = {};
+  std::uint32_t matrix[kMostMembers] = {};
+  std::uint32_t count = 0;
+  std::uint32_t reserved = 0;
+};
+
 /// A group of linears on the device: all trellis members in one launch whatever their K and codebooks, dense ones in
 /// one launch each.
 class OpenClLinears final : public LinearGroup {

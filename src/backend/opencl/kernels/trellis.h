@@ -95,7 +95,12 @@ ALWAYS_INLINE float codebook_value(const int codebook, uint state) {
 ALWAYS_INLINE uint load_words(const int bits, __global const uint *source, uint *w) {
   const uint lane = get_local_id(0);
   UNROLL
-  for (int i = 0; i < bits; ++i) w[i] = source[lane * bits + i];
+  for (int i = 0; i < bits; ++i) {
+    w[i] = source[lane * bits + i];
+#ifdef COUNT_WORDS  // in a test: how often a word is read as a lane's own is counted so many words further on
+    atomic_inc((volatile __global uint *)(source + COUNT_WORDS + lane * bits + i));
+#endif
+  }
   return source[((lane & ~7u) | ((lane + 7u) & 7u)) * bits + bits - 1];
 }
 
