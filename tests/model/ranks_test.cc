@@ -147,7 +147,6 @@ std::vector<Case> cases() {
   all.push_back({"dense_weights", tiny, ExpertPlacement::automatic, {2, 4}});
   tiny.experts = 4;
   all.push_back({"dense_weights_split_experts", tiny, ExpertPlacement::split, {2, 4}});
-  tiny.tied = true;
   all.push_back({"dense_weights_spread_experts", tiny, ExpertPlacement::spread, {2, 4}});
   return all;
 }
@@ -159,13 +158,14 @@ TEST_P(Ranks, SayWhatOneSays) {
   GetParam().tiny.write(folder.path());
   for (const char* backend : {"reference", "cpu"}) {
     for (const int ranks : GetParam().ranks) {
+      if (backend == std::string_view("reference") && ranks != GetParam().ranks.back()) continue;  // slow
       const double kl = compare(folder.path(), backend, {ranks, GetParam().experts}, 20);
       std::printf("%s, %d ranks on %s: KL %.2g\n", GetParam().name.c_str(), ranks, backend, kl);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, Ranks, ::testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cuts, Ranks, ::testing::ValuesIn(cases()), [](const auto& param) { return param.param.name; });
 
 /// Every family's fixture (dense weights) for every number of ranks up to four that divides it.
 TEST(RanksOfFamilies, SayWhatOneSays) {
@@ -247,6 +247,24 @@ TEST(ShardPlan, EveryTensorIsCoveredOnce) {
     }
     for (const auto& [tensor, count] : whole) EXPECT_EQ(count, 1) << tensor;
     EXPECT_EQ(counted["lm_head"], 1000);
+  }
+}
+
+TEST(RankedModel, SaysTheSameToTheBitEveryTime) {
+  const TempFolder folder;
+  TinyQwen tiny = divisible();
+  tiny.experts = 5;
+  tiny.write(folder.path());
+  const Checkpoint checkpoint(folder.path());
+  const ShardPlan plan = plan_shards(read_blueprint(checkpoint), {3});
+  std::vector<float> first;
+  for (int i = 0; i < 3; ++i) {
+    const Backends backends("cpu", 3);
+    const auto model = RankedModel::load(checkpoint, backends.all(), plan);
+    ModelRunner runner(*model, backends.first(), 1, 64);
+    const std::vector<float> logits = runner.sequence(0, random_tokens(20, 1000), 16);
+    if (i == 0) first = logits;
+    EXPECT_EQ(logits, first);
   }
 }
 
