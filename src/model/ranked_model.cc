@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <functional>
 
 namespace pergola {
 
@@ -72,6 +73,16 @@ RankedModel::RankedModel(std::vector<Backend*> backends, std::chrono::millisecon
   });
 }
 
+template <typename Work>
+void RankedModel::each(const Work& work) {
+  const auto in_thread = [&](int index) {
+    Rank& rank = ranks_[static_cast<std::size_t>(index)];
+    rank.backend->enter_thread();
+    work(rank, index == 0);
+  };
+  team_->run(std::ref(in_thread));  // a reference needs no memory
+}
+
 std::unique_ptr<RankedModel> RankedModel::load(const Checkpoint& checkpoint, std::vector<Backend*> backends,
                                                const ShardPlan& plan, const Progress& progress,
                                                std::chrono::milliseconds limit) {
@@ -82,14 +93,6 @@ std::unique_ptr<RankedModel> RankedModel::load(const Checkpoint& checkpoint, std
     rank.model = Model::load(checkpoint, *rank.backend, first ? progress : Progress{}, &share);
   });
   return model;
-}
-
-void RankedModel::each(const std::function<void(Rank& rank, bool first)>& work) {
-  team_->run([&](int index) {
-    Rank& rank = ranks_[static_cast<std::size_t>(index)];
-    rank.backend->enter_thread();
-    work(rank, index == 0);
-  });
 }
 
 void RankedModel::allocate_caches(const CachePlan& plan) {

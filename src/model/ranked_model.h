@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -50,7 +49,8 @@ class RankedModel final : public LanguageModel {
 
   RankedModel(std::vector<Backend*> backends, std::chrono::milliseconds limit);
   /// Calls work(rank, whether it is the first) in the thread of every rank.
-  void each(const std::function<void(Rank& rank, bool first)>& work);
+  template <typename Work>
+  void each(const Work& work);
   void forward_in(Rank& rank, const Batch& batch, const Tensor& logit_rows, const Tensor& logits);
   static Tensor mirror_logits(Rank& rank, const Tensor& logits);
 
