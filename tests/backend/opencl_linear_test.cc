@@ -87,7 +87,7 @@ TEST_P(OpenClLinear, AgainstTheDefinition) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, OpenClLinear, ::testing::ValuesIn(kWays),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& way) { return std::string(way.param.name); });
 
 }  // namespace
 }  // namespace pergola::opencl
