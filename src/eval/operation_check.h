@@ -20,8 +20,9 @@ struct OperationCheck {
 };
 
 /// Runs every operation of the backend interface on both backends: odd widths, mixed groups, several sequences, prefill
-/// and decode. Both must have been opened with max_rows >= kCheckRows.
-std::vector<OperationCheck> check_operations(Backend& tested, Backend& reference);
+/// and decode; with `every_kind`, also every K of every codebook. Both must have been opened with max_rows >=
+/// kCheckRows.
+std::vector<OperationCheck> check_operations(Backend& tested, Backend& reference, bool every_kind = true);
 
 inline constexpr std::int64_t kCheckRows = 160;
 
