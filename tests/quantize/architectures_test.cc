@@ -62,6 +62,20 @@ double distance(const Logits& expected, const Logits& actual) {
   return std::isfinite(error) ? std::sqrt(error / power) : INFINITY;
 }
 
+/// The median over the positions: an expert that is picked otherwise changes single positions by much.
+double median_distance(const Logits& expected, const Logits& actual) {
+  std::vector<double> all;
+  const auto vocab = static_cast<std::size_t>(expected.vocab);
+  for (std::size_t at = 0; at < expected.logits.size(); at += vocab) {
+    const auto first = static_cast<std::ptrdiff_t>(at), end = static_cast<std::ptrdiff_t>(at + vocab);
+    all.push_back(distance({{expected.logits.begin() + first, expected.logits.begin() + end}, expected.vocab},
+                           {{actual.logits.begin() + first, actual.logits.begin() + end}, actual.vocab}));
+  }
+  const auto middle = all.begin() + std::ssize(all) / 2;
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
+}
+
 std::vector<std::int32_t> fixture_tokens(const fs::path& folder) {
   const TensorTable stored({folder / "expected.safetensors"});
   const TensorEntry& ids = *stored.find("input_ids");
@@ -99,13 +113,13 @@ TEST_P(QuantizedArchitectures, SlowRunAndStayCloseToTheirSource) {
     const Logits reference = run(stored, "reference", tokens);
     const double kl = mean_kl(dense, reference), error = distance(dense, reference),
                  spread = distance(reference, run(stored, "cpu", tokens));
-    const double standard = distance(reference, run(stored, "cpu", tokens, Precision::standard));
+    const double standard = median_distance(reference, run(stored, "cpu", tokens, Precision::standard));
     std::printf(
         "%s, %d bits: KL from dense %.3g, relative error of logits %.2g; CPU from reference %.2g, by default %.2g\n",
         GetParam().c_str(), bits, kl, error, spread, standard);
-    EXPECT_LE(standard, 2e-2);  // bfloat16 on machines with AMX, else as `spread`
+    EXPECT_LE(standard, 1.5e-2);  // bfloat16 on machines with AMX, else as `spread`
     EXPECT_LE(spread, 2e-3);
-    EXPECT_LE(kl, bits == 4 ? 0.2 : 2e-2);  // an expert picked otherwise counts for much
+    EXPECT_LE(kl, bits == 4 ? 0.3 : 5e-2);  // an expert picked otherwise counts for much
     EXPECT_LE(error, bits == 4 ? 0.3 : 0.1);
     EXPECT_LT(error, previous / 2);
     previous = error;
