@@ -188,7 +188,7 @@ TEST(Checkpoint, DenseWeightsOfEveryFloatType) {
     writer.add_floats("f32.weight", {2, 3}, values);
     writer.add("f16.weight", DType::f16, {2, 3}, bytes_of(halves));
     writer.add("bf16.weight", DType::bf16, {2, 3}, bytes_of(brains));
-    writer.add("f8.weight", DType::f8_e4m3, {2, 3}, zeros(6));
+    writer.add("f8.weight", DType::f8_e5m2, {2, 3}, zeros(6));
     writer.add("padded.weight", DType::f16, {256, 2}, zeros(1024));
   });
   const Checkpoint checkpoint(folder.path());
@@ -200,7 +200,7 @@ TEST(Checkpoint, DenseWeightsOfEveryFloatType) {
   EXPECT_THAT(refusal(0, [&] { checkpoint.linear("padded", 2, 128); }),
               HasSubstr("expected shape [128, 2], found [256, 2]"));
   EXPECT_THAT(refusal(0, [&] { checkpoint.linear("f8", 3, 2); }),
-              HasSubstr("tensor f8.weight: expected F32, F16 or BF16, found F8_E4M3"));
+              HasSubstr("tensor f8.weight: expected F32, F16, BF16 or F8_E4M3, found F8_E5M2"));
   EXPECT_THAT(refusal(0, [&] { checkpoint.linear("f32", 2, 3); }), HasSubstr("expected shape [3, 2], found [2, 3]"));
   EXPECT_THAT(refusal(0, [&] { checkpoint.dense("f32.weight", {6}); }), HasSubstr("expected shape [6], found [2, 3]"));
   EXPECT_THAT(refusal(0, [&] { checkpoint.dense("shift", {1}); }),
