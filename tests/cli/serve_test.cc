@@ -75,8 +75,8 @@ TEST(Serve, WhatDoesNotEndInTimeIsToldSo) {
 
 TEST(Serve, KeysFromFileAndEnvironmentGuardEveryRouteButHealth) {
   const TempFolder folder;
-  write_text(folder / "keys", "first key\r\n\nsecond \n");
-  ::setenv("PERGOLA_API_KEY", "third", 1);
+  write_text(folder / "keys", "alpha key\r\n\nbravo \n");
+  ::setenv("PERGOLA_API_KEY", "charlie", 1);
   ServeProcess server(PERGOLA_BINARY, kStory, {"--api-key-file", folder / "keys", "--context", "256"});
   ::unsetenv("PERGOLA_API_KEY");
   const HttpClient client = server.client();
@@ -88,12 +88,12 @@ TEST(Serve, KeysFromFileAndEnvironmentGuardEveryRouteButHealth) {
                            "/v1/messages/count_tokens", "/tokenize", "/detokenize"}) {
     EXPECT_EQ(client.post(path, "{}", "").status, 401) << path;
     EXPECT_EQ(client.post(path, "{}", "wrong").status, 401) << path;
-    EXPECT_EQ(client.post(path, "{}", "third").status, 400) << path;
+    EXPECT_EQ(client.post(path, "{}", "charlie").status, 400) << path;
   }
-  for (const char* key : {"first key", "second", "third"}) EXPECT_EQ(client.get("/v1/models", key).status, 200) << key;
+  for (const char* key : {"alpha key", "bravo", "charlie"}) EXPECT_EQ(client.get("/v1/models", key).status, 200) << key;
   server.signal(SIGTERM);
   EXPECT_EQ(server.wait(), 0);
-  EXPECT_THAT(server.said(), AllOf(Not(HasSubstr("third")), Not(HasSubstr("second")))) << "keys are not logged";
+  EXPECT_THAT(server.said(), AllOf(Not(HasSubstr("charlie")), Not(HasSubstr("bravo")))) << "keys are not logged";
 }
 
 TEST(Serve, EmptyKeysAreRefused) {
