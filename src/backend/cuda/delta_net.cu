@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kStepThreads) step(const __grid_constant__ Del
   __shared__ __align__(16) float mixed[kChannels];  // q, k, v
   __shared__ __align__(16) float reads[kWarps][kStepDim], outs[kWarps][kStepDim], change[kStepDim];
   __shared__ float squares[kChannels / 32], gates[2], dots[kWarps], norm_parts[kStepDim / 32];
-  cluster_arrive_relaxed();
+  cluster_arrive();
   allow_next_kernel();
   const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x, warp = thread >> 5, lane = thread & 31;
   const int per_key = p.value_heads / p.key_heads, key_head = head / per_key;

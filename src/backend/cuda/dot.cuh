@@ -42,47 +42,35 @@ __device__ __forceinline__ void dot_stretch(const DenseStretch& weights, const v
     }
     return;
   }
-  // Sixteen registers of inputs under way.
-  if (f32) {
-#pragma unroll
-    for (int batch = 0; batch < 8; batch += 2) {
-      if (from + batch * 256 >= k) break;
-      float4 raw[2][2];
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int at = from + (batch + c) * 256 + lane * 8;
-        raw[c][0] = raw[c][1] = make_float4(0, 0, 0, 0);
-        if (at >= k) continue;
-        const float4* source = reinterpret_cast<const float4*>(static_cast<const float*>(x) + start + at);
-        raw[c][0] = source[0];
-        raw[c][1] = source[1];
-      }
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float w[8];
-        widen(weights.part[batch + c], w);
-        const float4 low = raw[c][0], high = raw[c][1];
-        sum += w[0] * low.x + w[1] * low.y + w[2] * low.z + w[3] * low.w;
-        sum += w[4] * high.x + w[5] * high.y + w[6] * high.z + w[7] * high.w;
-      }
-    }
-    return;
-  }
 #pragma unroll
   for (int batch = 0; batch < 8; batch += 4) {
     if (from + batch * 256 >= k) break;
-    uint4 raw[4];
+    uint4 raw[4][2];
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const int at = from + (batch + c) * 256 + lane * 8;
-      raw[c] =
-          at < k ? *reinterpret_cast<const uint4*>(static_cast<const __half*>(x) + start + at) : make_uint4(0, 0, 0, 0);
+      raw[c][0] = raw[c][1] = make_uint4(0, 0, 0, 0);
+      if (at >= k) continue;
+      if (f32) {
+        const uint4* source = reinterpret_cast<const uint4*>(static_cast<const float*>(x) + start + at);
+        raw[c][0] = source[0];
+        raw[c][1] = source[1];
+      } else {
+        raw[c][0] = *reinterpret_cast<const uint4*>(static_cast<const __half*>(x) + start + at);
+      }
     }
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       float w[8], v[8];
       widen(weights.part[batch + c], w);
-      widen(raw[c], v);
+      if (f32) {
+        const std::uint32_t words[8] = {raw[c][0].x, raw[c][0].y, raw[c][0].z, raw[c][0].w,
+                                        raw[c][1].x, raw[c][1].y, raw[c][1].z, raw[c][1].w};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] = __uint_as_float(words[i]);
+      } else {
+        widen(raw[c][0], v);
+      }
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum += w[i] * v[i];
     }

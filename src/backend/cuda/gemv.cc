@@ -76,27 +76,4 @@ GemvPlan plan_gemv(const GemvWork& work, int multiprocessors, int shared_bytes) 
   return best;
 }
 
-namespace {
-
-void start(const LaunchContext& context, GemvLaunch launch, Family family, const GemvPlan& plan) {
-  if (family == Family::byte_sum) return launch_gemv_byte_sum(context, launch, plan);
-  launch_gemv_half_pair(context, launch, plan);
-}
-
-}  // namespace
-
-void launch_gemv(const LaunchContext& context, const GemvLinears& linears, Family family, const GemvPlan& plan) {
-  GemvLaunch launch(linears);
-  launch.common.max_rows = linears.x.rows;
-  launch.common.x_f32 = linears.x.f32;
-  start(context, launch, family, plan);
-}
-
-void launch_gemv(const LaunchContext& context, GemvKind kind, const GemvMoe& moe, Family family, const GemvPlan& plan) {
-  GemvLaunch launch(kind, moe);
-  launch.common.max_rows = kind == GemvKind::down ? 1 : std::max(moe.shared_chunk, 1);
-  launch.common.x_f32 = kind == GemvKind::gate_up ? moe.moe.x.f32 : 1;
-  start(context, launch, family, plan);
-}
-
 }  // namespace pergola::cuda

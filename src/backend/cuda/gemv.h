@@ -94,48 +94,40 @@ struct GemvLinears {
   GemvMember members[kMaxGemvMembers];
 };
 
-/// What a launch is: every kind is the same kernel, because a step's kernels together should fit the multiprocessors'
-/// instruction caches.
-enum class GemvKind : std::int32_t {
-  linears,
-  gate_up,     ///< of every pick and of the shared expert: MoeParams::gate and up, in the order of picks
-  down,        ///< out[row] = sum over the row's picks of weight * down(activation(gate) * up), plus the shared expert
-  down_parts,  ///< down of every pick, then of the shared expert's rows: MoeParams::down. A job is an expert and
-               ///< `groups` column groups, whose inputs it transforms once
-};
-
-/// A half of a mixture of experts. Picks were made by launch_route.
-struct GemvMoe {
+/// gate and up of every pick and of the shared expert (MoeParams::gate and up, in the order of picks).
+struct GemvGateUp {
   GemvCommon common;
   MoeParams moe;
   std::int32_t bits[kMaxMoeKinds] = {};
   int shared_chunk = 0;  ///< rows of the shared expert in one job; with `share` also picks of one expert
-  int share = 0;         ///< rows that picked the same expert share its decode
-  int groups = 0;        ///< of 128 outputs of one job of down_parts
+  int share = 0;         ///< rows that picked the same expert share its decode; picks were made before (launch_pick)
   int jobs = 0;
 };
 
-inline constexpr int kMostSharedPicks = 256;  ///< of a launch with GemvMoe::share: a thread a pick
+inline constexpr int kMostSharedPicks = 256;  ///< of a launch with GemvGateUp::share: a thread a pick
 
-/// The parameters of the kernel.
-struct GemvLaunch {
-  GemvKind kind;
-  int jobs;
+/// down of every pick and of the shared expert, rows of one expert together: MoeParams::down in the order of picks,
+/// then of rows. A job is an expert and `groups` column groups, whose inputs it transforms once.
+struct GemvDownParts {
   GemvCommon common;
-  union {
-    GemvLinears linears;
-    GemvMoe moe;
-  };
-
-  explicit GemvLaunch(const GemvLinears& l) : kind(GemvKind::linears), jobs(l.jobs), common(l.common), linears(l) {}
-  GemvLaunch(GemvKind which, const GemvMoe& m) : kind(which), jobs(m.jobs), common(m.common), moe(m) {}
+  MoeParams moe;
+  std::int32_t bits[kMaxMoeKinds] = {};
+  int shared_chunk = 0;  ///< rows of one job
+  int groups = 0;        ///< of 128 outputs of one job
+  int jobs = 0;
 };
 
-void launch_gemv(const LaunchContext& context, const GemvLinears& linears, Family family, const GemvPlan& plan);
-void launch_gemv(const LaunchContext& context, GemvKind kind, const GemvMoe& moe, Family family, const GemvPlan& plan);
+/// out[row] = sum over the row's picks of weight * down(activation(gate) * up), plus the shared expert.
+struct GemvDown {
+  GemvCommon common;
+  MoeParams moe;
+  std::int32_t bits[kMaxMoeKinds] = {};
+  int jobs = 0;
+};
 
-/// One translation unit each.
-void launch_gemv_byte_sum(const LaunchContext& context, GemvLaunch& launch, const GemvPlan& plan);
-void launch_gemv_half_pair(const LaunchContext& context, GemvLaunch& launch, const GemvPlan& plan);
+void launch_gemv(const LaunchContext& context, GemvLinears linears, Family family, const GemvPlan& plan);
+void launch_gemv(const LaunchContext& context, GemvGateUp gate_up, Family family, const GemvPlan& plan);
+void launch_gemv(const LaunchContext& context, GemvDown down, Family family, const GemvPlan& plan);
+void launch_gemv(const LaunchContext& context, GemvDownParts down, Family family, const GemvPlan& plan);
 
 }  // namespace pergola::cuda

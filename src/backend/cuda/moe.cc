@@ -64,13 +64,6 @@ std::size_t aligned(std::int64_t bytes) {
   return static_cast<std::size_t>((bytes + 255) / 256 * 256);
 }
 
-std::size_t router_bytes(std::int64_t experts, std::int64_t hidden) {
-  return aligned(router_rows(experts) * hidden * 2);
-}
-
-/// Bytes of the counters of launch_route.
-constexpr std::size_t kArrivalBytes = 256;
-
 /// Bytes of a task's prepared inputs: 128 a row and 64 inputs, where kernels for half_pair codebooks have at least
 /// eight rows.
 std::int64_t slab(std::int64_t k, int chunk) {
@@ -119,7 +112,7 @@ int most_chunk(const MoeView& view, const LaunchContext& context) {
 
 std::size_t CudaMoe::weight_bytes(const MoeView& view) {
   std::size_t bytes =
-      router_bytes(static_cast<std::int64_t>(view.experts.size()), view.hidden) + kArrivalBytes +
+      aligned(router_rows(static_cast<std::int64_t>(view.experts.size())) * view.hidden * 2) +
       aligned((static_cast<std::int64_t>(view.experts.size()) + 1) * static_cast<std::int64_t>(sizeof(ExpertMatrices)));
   for_each_matrix(view, [&](const LinearView& linear) { bytes += device_bytes(linear); });
   return bytes;
@@ -171,7 +164,7 @@ CudaMoe::CudaMoe(Device& device, const MoeView& view, std::int64_t max_rows)
 
   if (view.router.dense() == nullptr || (view.shared_gate && view.shared_gate->dense() == nullptr))
     fail({.tensor = view.router.name}, "a router with a trellis is not supported by the CUDA backend");
-  router_memory_ = DeviceMemory(router_bytes(shape_.experts, shape_.hidden) + kArrivalBytes, view.router.name);
+  router_memory_ = DeviceMemory(aligned(router_rows(shape_.experts) * shape_.hidden * 2), view.router.name);
   load_linear(device, view.router, router_memory_.data());
   if (view.shared_gate)
     load_linear(device, *view.shared_gate, router_memory_.data() + shape_.experts * shape_.hidden * 2);
@@ -290,9 +283,11 @@ void CudaMoe::run(Device& device, const MatrixView& x, const MatrixView& out) co
 }
 
 bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
+  constexpr int kMostRows = 32;  // every row's experts are decoded for that row alone
   const LaunchContext& context = device.context();
-  if (!context.dependent_launch || p.rows > kMostRouteRows) return false;
-  GemvMoe gate_up, down;
+  if (!context.dependent_launch || p.rows > kMostRows) return false;
+  GemvGateUp gate_up;
+  GemvDown down;
   GemvWork gate_up_work, down_work;
   for (std::size_t i = 0; i < kinds_.size(); ++i) {
     if (kinds_[i].dense || kinds_[i].trellis.codebook != kinds_.front().trellis.codebook) return false;
@@ -304,7 +299,8 @@ bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
   const Codebook codebook = kinds_.front().trellis.codebook;
   const Family family = family_of(codebook);
   gate_up_work.family = down_work.family = family;
-  const bool share = p.rows > 1 && p.rows * p.top_k <= kMostSharedPicks;  // a single row's experts differ
+  // A single row's experts differ; with few rows sharing gains less than choosing beforehand costs.
+  const bool share = p.rows > 4 && p.rows * p.top_k <= kMostSharedPicks;
   const int chunk = share || p.has_shared != 0 ? std::min(p.rows, rows_of(gemv_operand(family), 1)) : 1;
   gate_up.shared_chunk = chunk;
   gate_up.share = share ? 1 : 0;
@@ -320,7 +316,7 @@ bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
   const GemvPlan gate_up_plan = plan_gemv(gate_up_work, context.multiprocessors, context.shared_bytes),
                  down_plan = plan_gemv(down_work, context.multiprocessors, context.shared_bytes);
   if (gate_up_plan.slots == 0 || down_plan.slots == 0) return false;
-  const auto fill = [&](GemvMoe& launch, const GemvWork& work, const GemvPlan& plan) {
+  const auto fill = [&](auto& launch, const GemvWork& work, const GemvPlan& plan) {
     launch.moe = p;
     launch.common.constants = constants_of(codebook);
     launch.common.blocks = work.blocks;
@@ -330,20 +326,18 @@ bool CudaMoe::run_gemv(Device& device, MoeParams& p) const {
   };
   fill(gate_up, gate_up_work, gate_up_plan);
   fill(down, down_work, down_plan);
-  const auto* router = reinterpret_cast<const __half*>(router_memory_.data());
-  launch_route(context, p, router,
-               reinterpret_cast<unsigned*>(router_memory_.data() + router_bytes(shape_.experts, shape_.hidden)));
-  launch_gemv(context, GemvKind::gate_up, gate_up, family, gate_up_plan);
+  launch_route(context, p, reinterpret_cast<const __half*>(router_memory_.data()));
+  if (share) launch_pick(context, p);
+  launch_gemv(context, gate_up, family, gate_up_plan);
   if (share && run_down_parts(device, p, down_work)) return true;
-  launch_gemv(context, GemvKind::down, down, family, down_plan);
+  launch_gemv(context, down, family, down_plan);
   return true;
 }
 
 bool CudaMoe::run_down_parts(Device& device, const MoeParams& params, const GemvWork& whole) const {
   constexpr int kGroups = 4;
   const LaunchContext& context = device.context();
-  GemvMoe down;
-  down.share = 1;
+  GemvDownParts down;
   down.moe = params;
   down.moe.pick_place = nullptr;
   down.groups = std::min(kGroups, params.groups_hidden);
@@ -366,7 +360,7 @@ bool CudaMoe::run_down_parts(Device& device, const MoeParams& params, const Gemv
   down.common.segments = down.groups;
   down.common.activation = activation_;
   for (std::size_t i = 0; i < kinds_.size(); ++i) down.bits[i] = kinds_[i].trellis.bits;
-  launch_gemv(context, GemvKind::down_parts, down, work.family, plan);
+  launch_gemv(context, down, work.family, plan);
   launch_combine(context, down.moe);
   return true;
 }

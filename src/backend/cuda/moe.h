@@ -52,7 +52,7 @@ class CudaMoe final : public Moe {
   std::vector<Kind> kinds_;
   DeviceMemory arena_;          ///< experts
   DeviceMemory tables_;         ///< ExpertMatrices [experts + 1]
-  DeviceMemory router_memory_;  ///< dense binary16 [experts + shared gate, hidden], counters
+  DeviceMemory router_memory_;  ///< dense binary16 [experts + shared gate, hidden]
 };
 
 }  // namespace pergola::cuda

@@ -17,10 +17,11 @@ struct RouteParams {
   MoeParams moe;
   const __half* weight;  ///< [columns, hidden]
   int columns;
-  unsigned* arrivals;  ///< of the thread blocks of every four rows, zero between launches
 };
 
-/// Logits, a warp a column and a few rows; the last thread block to finish picks the rows' experts.
+constexpr int kRouteRows = 4;  ///< of a thread block
+
+/// Logits, a warp a column and a few rows.
 __global__ void __launch_bounds__(256) route(const __grid_constant__ RouteParams p) {
   const int column = static_cast<int>(blockIdx.x * 8 + (threadIdx.x >> 5)), lane = threadIdx.x & 31,
             first = blockIdx.y * kRouteRows, k = p.moe.hidden;
@@ -50,24 +51,13 @@ __global__ void __launch_bounds__(256) route(const __grid_constant__ RouteParams
       if (lane == 0) logits[static_cast<std::int64_t>(first + r) * p.moe.logits_stride + column] = y;
     }
   }
-  __shared__ bool is_last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    is_last = atomicAdd(p.arrivals + blockIdx.y, 1u) == gridDim.x - 1;
-    if (is_last) p.arrivals[blockIdx.y] = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  const int row = static_cast<int>(threadIdx.x >> 5);
-  if (is_last && row < rows) pick_experts(p.moe, first + row);
 }
 
 __global__ void __launch_bounds__(128) pick_rows(const __grid_constant__ MoeParams p) {
   allow_next_kernel();
   wait_for_previous_kernel();
   const int row = static_cast<int>(blockIdx.x * 4 + (threadIdx.x >> 5));
-  if (row < p.rows) pick_experts(p, row);
+  if (row < p.rows) pick_experts(p, row, p.top_k - 1, true);
 }
 
 /// Exclusive prefix sum over the block's threads; `total` gets the sum of all.
@@ -166,7 +156,7 @@ __global__ void __launch_bounds__(kPlanThreads) plan(const __grid_constant__ Moe
   wait_for_previous_kernel();
   const int thread = threadIdx.x, warp = thread >> 5, lane = thread & 31, picks = p.rows * p.top_k;
   if constexpr (kPick) {
-    for (int row = warp; row < p.rows; row += kWarps) pick_experts(p, row);
+    for (int row = warp; row < p.rows; row += kWarps) pick_experts(p, row, p.top_k - 1, true);
   }
   for (int i = thread; i < kWarps * p.experts; i += kPlanThreads) counts[i] = 0;
   __syncthreads();
@@ -337,19 +327,23 @@ __global__ void __launch_bounds__(256) dense_tasks(const __grid_constant__ TaskL
 
 }  // namespace
 
-void launch_route(const LaunchContext& context, const MoeParams& params, const __half* weight, unsigned* arrivals) {
+void launch_route(const LaunchContext& context, const MoeParams& params, const __half* weight) {
   const int columns = params.experts + params.has_shared_gate;
   launch(context, route,
          dim3((static_cast<unsigned>(columns) + 7) / 8,
               (static_cast<unsigned>(params.rows) + kRouteRows - 1) / kRouteRows),
-         256, 0, RouteParams{params, weight, columns, arrivals});
+         256, 0, RouteParams{params, weight, columns});
+}
+
+void launch_pick(const LaunchContext& context, const MoeParams& params) {
+  launch(context, pick_rows, dim3((static_cast<unsigned>(params.rows) + 3) / 4), 128, 0, params);
 }
 
 void launch_plan(const LaunchContext& context, const MoeParams& params) {
   const std::size_t shared =
       static_cast<std::size_t>(kPlanThreads / 32) * static_cast<std::size_t>(params.experts) * sizeof(int);
   if (params.rows <= 32) return launch(context, plan<true>, dim3(1), kPlanThreads, shared, params);
-  launch(context, pick_rows, dim3((static_cast<unsigned>(params.rows) + 3) / 4), 128, 0, params);
+  launch_pick(context, params);
   launch(context, plan<false>, dim3(1), kPlanThreads, shared, params);
 }
 

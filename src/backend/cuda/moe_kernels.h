@@ -51,12 +51,11 @@ struct MoeParams {
   int units_shared = 0, groups_shared = 0;
 };
 
-inline constexpr int kRouteRows = 4;       ///< of a thread block of launch_route
-inline constexpr int kMostRouteRows = 32;  ///< of a launch
+/// Router logits of few rows. `weight` binary16 [experts + has_shared_gate, hidden].
+void launch_route(const LaunchContext& context, const MoeParams& params, const __half* weight);
 
-/// Router logits of few rows and the choice of their experts (pick_expert, pick_weight). `weight` binary16 [experts +
-/// has_shared_gate, hidden]; `arrivals` kMostRouteRows / kRouteRows counters, zero between launches.
-void launch_route(const LaunchContext& context, const MoeParams& params, const __half* weight, unsigned* arrivals);
+/// Picks each row's experts from its logits (pick_expert, pick_weight).
+void launch_pick(const LaunchContext& context, const MoeParams& params);
 
 /// Picks each row's experts: the top_k largest logits (ties: the lowest expert), softmax over those. Then orders picks
 /// and writes the task tables.

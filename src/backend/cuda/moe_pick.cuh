@@ -16,9 +16,10 @@ __device__ __forceinline__ float value_of(std::uint32_t order) {
 }
 
 /// A warp finds a row's experts among up to 32 * kPerLane: the largest logits, the lowest expert first among equals,
-/// and softmax over those.
+/// and softmax over those. Returns the expert of rank `last`; with `write` (then last == top_k - 1) all of them are
+/// stored.
 template <int kPerLane>
-__device__ __forceinline__ void pick_experts_of(const MoeParams& p, int row) {
+__device__ __forceinline__ int pick_experts_of(const MoeParams& p, int row, int last, bool write) {
   const int lane = threadIdx.x & 31;
   const float* logits = p.logits + static_cast<std::int64_t>(row) * p.logits_stride;
   std::uint32_t order[kPerLane];
@@ -26,8 +27,8 @@ __device__ __forceinline__ void pick_experts_of(const MoeParams& p, int row) {
   for (int i = 0; i < kPerLane; ++i)
     order[i] = i * 32 + lane < p.experts ? order_of(__ldcg(logits + i * 32 + lane)) : 0;
   float first = 0, total = 0, mine = 0;
-  int my_expert = 0;
-  for (int rank = 0; rank < p.top_k; ++rank) {
+  int expert = 0, my_expert = 0;
+  for (int rank = 0; rank <= last; ++rank) {
     std::uint32_t best = 0;
     int at = 0;
 #pragma unroll
@@ -39,9 +40,9 @@ __device__ __forceinline__ void pick_experts_of(const MoeParams& p, int row) {
     }
     const std::uint32_t most = __reduce_max_sync(~0u, best);
     // Logits that are not numbers may leave nothing to pick: any expert then, so that nothing is read out of range.
-    const int expert = min(static_cast<int>(__reduce_min_sync(
-                               ~0u, best == most ? static_cast<std::uint32_t>(at * 32 + lane) : 0x7FFFFFFFu)),
-                           p.experts - 1);
+    expert = min(static_cast<int>(
+                     __reduce_min_sync(~0u, best == most ? static_cast<std::uint32_t>(at * 32 + lane) : 0x7FFFFFFFu)),
+                 p.experts - 1);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       if (i * 32 + lane == expert) order[i] = 0;
@@ -55,20 +56,21 @@ __device__ __forceinline__ void pick_experts_of(const MoeParams& p, int row) {
       my_expert = expert;
     }
   }
-  if (lane < p.top_k) {
+  if (write && lane <= last) {
     p.pick_expert[row * p.top_k + lane] = my_expert;
     p.pick_weight[row * p.top_k + lane] = mine / total;
   }
+  return expert;
 }
 
-static __device__ __noinline__ void pick_experts_many(const MoeParams& p, int row) {
-  if (p.experts <= 512) return pick_experts_of<16>(p, row);
-  pick_experts_of<kMaxExperts / 32>(p, row);
+static __device__ __noinline__ int pick_experts_many(const MoeParams& p, int row, int last, bool write) {
+  if (p.experts <= 512) return pick_experts_of<16>(p, row, last, write);
+  return pick_experts_of<kMaxExperts / 32>(p, row, last, write);
 }
 
-__device__ __forceinline__ void pick_experts(const MoeParams& p, int row) {
-  if (p.experts <= 256) return pick_experts_of<8>(p, row);
-  pick_experts_many(p, row);
+__device__ __forceinline__ int pick_experts(const MoeParams& p, int row, int last, bool write) {
+  if (p.experts <= 256) return pick_experts_of<8>(p, row, last, write);
+  return pick_experts_many(p, row, last, write);
 }
 
 }  // namespace pergola::cuda

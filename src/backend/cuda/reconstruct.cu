@@ -43,20 +43,6 @@ struct ReconstructParams {
   int half_units;  ///< in all
 };
 
-/// Stores a lane's 16 values of a column. Two neighbours hold 64 contiguous bytes and exchange a half, so that every
-/// store of the pair fills a whole sector of 32 bytes.
-__device__ __forceinline__ void store_column(__half* to, std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,
-                                             std::uint32_t a3, std::uint32_t b0, std::uint32_t b1, std::uint32_t b2,
-                                             std::uint32_t b3) {
-  const bool odd = (threadIdx.x & 1) != 0;
-  const auto exchange = [&](std::uint32_t first, std::uint32_t second) {
-    return __shfl_xor_sync(~0u, odd ? first : second, 1);
-  };
-  const uint4 other = make_uint4(exchange(a0, b0), exchange(a1, b1), exchange(a2, b2), exchange(a3, b3));
-  *reinterpret_cast<uint4*>(odd ? to - 8 : to) = odd ? other : make_uint4(a0, a1, a2, a3);
-  *reinterpret_cast<uint4*>(odd ? to + 8 : to + 16) = odd ? make_uint4(b0, b1, b2, b3) : other;
-}
-
 /// A warp takes half a unit: 64 inputs of 64 columns. Four lanes fill 128 contiguous bytes of a column.
 template <Family kFamily, int K>
 __global__ void __launch_bounds__(256) reconstruct(const __grid_constant__ ReconstructParams p) {
@@ -85,9 +71,13 @@ __global__ void __launch_bounds__(256) reconstruct(const __grid_constant__ Recon
     pair.previous = __shfl_sync(~0u, pair.word[K - 1], (lane - 4) & 31);
     std::uint32_t a[16];
     exact_operands<kFamily, K>(pair, p.constants, a);
-    __half* const to = p.out + (group * 128 + half * 64 + tile * 16 + g) * width + k_unit * 64 + q * 16;
-    store_column(to, a[0], a[4], a[8], a[12], a[2], a[6], a[10], a[14]);
-    store_column(to + 8 * width, a[1], a[5], a[9], a[13], a[3], a[7], a[11], a[15]);
+    uint4* to =
+        reinterpret_cast<uint4*>(p.out + (group * 128 + half * 64 + tile * 16 + g) * width + k_unit * 64 + q * 16);
+    to[0] = make_uint4(a[0], a[4], a[8], a[12]);
+    to[1] = make_uint4(a[2], a[6], a[10], a[14]);
+    to += width;  // eight columns further, in units of eight values
+    to[0] = make_uint4(a[1], a[5], a[9], a[13]);
+    to[1] = make_uint4(a[3], a[7], a[11], a[15]);
   }
 }
 
