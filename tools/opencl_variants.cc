@@ -1,5 +1,6 @@
-// Prints the table of OpenCL kernel variants, one a line, for tools/xe_check.sh: file, build options, whether the file's kernels ask for 256 registers,
-// matrix instructions in the loop over tiles, and the ceilings of vector issue slots a weight (mul1, mcg, 3inst).
+// Prints the table of OpenCL kernel variants, one a line, for tools/xe_check.sh: file, build options, whether the
+// file's kernels ask for 256 registers, matrix instructions in the loop over tiles, and the ceilings of vector issue
+// slots a weight (mul1, mcg, 3inst).
 #include <cstdio>
 
 #include "backend/opencl/variants.h"

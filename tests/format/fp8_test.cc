@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "format/checkpoint.h"
 #include "format/allocation_peak.h"
+#include "format/checkpoint.h"
 #include "support/checkpoint_writer.h"
 #include "trellis/decode.h"
 

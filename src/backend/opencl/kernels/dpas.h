@@ -2,29 +2,29 @@
 //
 // A lane's own decoded weights are its column of the B operand, so nothing moves between lanes: of mul1 the 32-bit
 // product itself is four u8 elements of the inner dimension, against the activation's byte four times; of mcg and 3inst
-// the masked word is two fp16 elements, against the activation twice. Fragment h of a tile pair are columns 8h .. 8h + 7
-// of both tiles. A fragments, [inputs / 8][fragment rows][16] ushort in local memory: lane l holds elements 2l and 2l + 1
-// of int8, or element l of fp16, which is input l / 2 of the eight.
+// the masked word is two fp16 elements, against the activation twice. Fragment h of a tile pair are columns 8h .. 8h +
+// 7 of both tiles. A fragments, [inputs / 8][fragment rows][16] ushort in local memory: lane l holds elements 2l and 2l
+// + 1 of int8, or element l of fp16, which is input l / 2 of the eight.
 
 #define FRAGMENTS(codebook) ((codebook) == 2 ? ROWS * BYTES / 8 : ROWS / 8)
 
 // The plain twins: a lane's eight values of B against eight fragment rows in memory.
-ALWAYS_INLINE int8 multiply_bytes_plain(__local const ushort *a, uint8 b, int8 sums) {
-  int *sum = (int *)&sums;
-  const uint *words = (const uint *)&b;
+ALWAYS_INLINE int8 multiply_bytes_plain(__local const ushort* a, uint8 b, int8 sums) {
+  int* sum = (int*)&sums;
+  const uint* words = (const uint*)&b;
   for (int m = 0; m < 8; ++m)
     for (int i = 0; i < 8; ++i)
       sum[m] = dot_signed(words[i], (uint)a[m * 16 + 2 * i] | ((uint)a[m * 16 + 2 * i + 1] << 16), sum[m]);
   return sums;
 }
 
-ALWAYS_INLINE float8 multiply_halves_plain(__local const ushort *a, uint8 b, float8 sums) {
-  float *sum = (float *)&sums;
-  const uint *words = (const uint *)&b;
+ALWAYS_INLINE float8 multiply_halves_plain(__local const ushort* a, uint8 b, float8 sums) {
+  float* sum = (float*)&sums;
+  const uint* words = (const uint*)&b;
   for (int m = 0; m < 8; ++m) {
     for (int i = 0; i < 8; ++i) {
-      sum[m] = fma(vload_half(m * 16 + 2 * i, (__local const half *)a), half_value(words[i] & 0xFFFFu), sum[m]);
-      sum[m] = fma(vload_half(m * 16 + 2 * i + 1, (__local const half *)a), half_value(words[i] >> 16), sum[m]);
+      sum[m] = fma(vload_half(m * 16 + 2 * i, (__local const half*)a), half_value(words[i] & 0xFFFFu), sum[m]);
+      sum[m] = fma(vload_half(m * 16 + 2 * i + 1, (__local const half*)a), half_value(words[i] >> 16), sum[m]);
     }
   }
   return sums;
@@ -32,7 +32,7 @@ ALWAYS_INLINE float8 multiply_halves_plain(__local const ushort *a, uint8 b, flo
 
 #if defined(HAVE_DPAS)
 typedef short8 fragment_t;
-ALWAYS_INLINE fragment_t load_fragment(__local const ushort *at) {
+ALWAYS_INLINE fragment_t load_fragment(__local const ushort* at) {
   return as_short8(intel_sub_group_block_read_us8(at));
 }
 ALWAYS_INLINE int8 multiply_bytes(fragment_t a, uint8 b, int8 sums) {
@@ -42,8 +42,8 @@ ALWAYS_INLINE float8 multiply_halves(fragment_t a, uint8 b, float8 sums) {
   return intel_sub_group_f16_f16_matrix_mad_k16(a, as_int8(b), sums);
 }
 #else
-typedef __local const ushort *fragment_t;
-ALWAYS_INLINE fragment_t load_fragment(__local const ushort *at) {
+typedef __local const ushort* fragment_t;
+ALWAYS_INLINE fragment_t load_fragment(__local const ushort* at) {
   return at;
 }
 #define multiply_bytes multiply_bytes_plain
@@ -51,9 +51,9 @@ ALWAYS_INLINE fragment_t load_fragment(__local const ushort *at) {
 #endif
 
 // Adds one slab's tile rows; scales[m] turns a row's sums into values.
-ALWAYS_INLINE void fragment_sums(const int codebook, const int bits, __global const uint *words, ulong stride,
-                                 uint first, uint step, uint count, __local const ushort *x,
-                                 __local const float *scales, uint zero, rows_t *sum0, rows_t *sum1) {
+ALWAYS_INLINE void fragment_sums(const int codebook, const int bits, __global const uint* words, ulong stride,
+                                 uint first, uint step, uint count, __local const ushort* x,
+                                 __local const float* scales, uint zero, rows_t* sum0, rows_t* sum1) {
   // Rows of a fragment in memory: ROWS * BYTES of them for every eight inputs, for halves only the first ROWS are used.
   const uint eight = ROWS * BYTES * 16u;
   int8 bytes0[FRAGMENTS(2)], bytes1[FRAGMENTS(2)];
@@ -62,7 +62,7 @@ ALWAYS_INLINE void fragment_sums(const int codebook, const int bits, __global co
   for (int f = 0; f < FRAGMENTS(2); ++f) bytes0[f] = bytes1[f] = (int8)(0);
   UNROLL
   for (int f = 0; f < FRAGMENTS(0); ++f) halves0[f] = halves1[f] = (float8)(0.0f);
-  __global const uint *source = words + first * stride;
+  __global const uint* source = words + first * stride;
   for (uint tile = first; tile < count; tile += step, source += step * stride) {
     uint w[8];
     const uint before = load_words(bits, source, w);
@@ -88,7 +88,7 @@ ALWAYS_INLINE void fragment_sums(const int codebook, const int bits, __global co
       b1[7] += zero;
       const uint8 v0 = (uint8)(b0[0], b0[1], b0[2], b0[3], b0[4], b0[5], b0[6], b0[7]);
       const uint8 v1 = (uint8)(b1[0], b1[1], b1[2], b1[3], b1[4], b1[5], b1[6], b1[7]);
-      __local const ushort *at = x + (tile * 2u + part) * eight;
+      __local const ushort* at = x + (tile * 2u + part) * eight;
       if (codebook == 2) {
         UNROLL
         for (int f = 0; f < FRAGMENTS(2); ++f) {
@@ -106,7 +106,7 @@ ALWAYS_INLINE void fragment_sums(const int codebook, const int bits, __global co
       }
     }
   }
-  float8 *to0 = (float8 *)sum0, *to1 = (float8 *)sum1;
+  float8 *to0 = (float8*)sum0, *to1 = (float8*)sum1;
   UNROLL
   for (int f = 0; f < ROWS / 8; ++f) {
     const float8 scale = vload8(f, scales);

@@ -5,26 +5,26 @@
 
 // One stage of butterflies on `count` values in registers. Stages are written out below: a loop over them would index
 // the values at run time, which sends them to memory.
-#define BUTTERFLY_STAGE(values, count, span)            \
-  UNROLL                                                \
-  for (int i = 0; i < (count) / 2; ++i) {               \
-    const int low = i % (span) + i / (span) * 2 * (span); \
+#define BUTTERFLY_STAGE(values, count, span)               \
+  UNROLL                                                   \
+  for (int i = 0; i < (count) / 2; ++i) {                  \
+    const int low = i % (span) + i / (span)*2 * (span);    \
     const float a = values[low], b = values[low + (span)]; \
-    values[low] = a + b;                                \
-    values[low + (span)] = a - b;                       \
+    values[low] = a + b;                                   \
+    values[low + (span)] = a - b;                          \
   }
-#define BUTTERFLIES_8(values)    \
-  BUTTERFLY_STAGE(values, 8, 1)  \
-  BUTTERFLY_STAGE(values, 8, 2)  \
+#define BUTTERFLIES_8(values)   \
+  BUTTERFLY_STAGE(values, 8, 1) \
+  BUTTERFLY_STAGE(values, 8, 2) \
   BUTTERFLY_STAGE(values, 8, 4)
-#define BUTTERFLIES_16(values)    \
-  BUTTERFLY_STAGE(values, 16, 1)  \
-  BUTTERFLY_STAGE(values, 16, 2)  \
-  BUTTERFLY_STAGE(values, 16, 4)  \
+#define BUTTERFLIES_16(values)   \
+  BUTTERFLY_STAGE(values, 16, 1) \
+  BUTTERFLY_STAGE(values, 16, 2) \
+  BUTTERFLY_STAGE(values, 16, 4) \
   BUTTERFLY_STAGE(values, 16, 8)
 
 // The second pass of `blocks` blocks of the slab and the norm, by `size` work-items.
-ALWAYS_INLINE void hadamard_inputs(__local float *slab, uint blocks, uint id, uint size) {
+ALWAYS_INLINE void hadamard_inputs(__local float* slab, uint blocks, uint id, uint size) {
   for (uint t = id; t < blocks * 16u * ROWS; t += size) {
     const uint m = t % ROWS, eight = t / ROWS;
     float v[8];
@@ -37,9 +37,9 @@ ALWAYS_INLINE void hadamard_inputs(__local float *slab, uint blocks, uint id, ui
 }
 
 // The same for one block of sums, values[m * 128 + column].
-ALWAYS_INLINE void hadamard_sums(__local float *values, uint id, uint size) {
+ALWAYS_INLINE void hadamard_sums(__local float* values, uint id, uint size) {
   for (uint t = id; t < 16u * ROWS; t += size) {
-    __local float *at = values + t * 8u;
+    __local float* at = values + t * 8u;
     float v[8];
     UNROLL
     for (int i = 0; i < 8; ++i) v[i] = at[i];
@@ -51,11 +51,11 @@ ALWAYS_INLINE void hadamard_sums(__local float *values, uint id, uint size) {
 
 // Local memory of a set of work-items that load inputs together.
 typedef struct {
-  __local float *firsts;    // [SLAB / 128 * ROWS]: the first value of every block of 128, before the transform
-  __local float *sums;      // [ROWS]: of all transformed inputs so far
-  __local float *scales;    // [ROWS]: of quantised ones
-  __local float *eights;    // [SLAB / 8 * ROWS]: work space of quantising
-  __local float *sixteens;  // [16 * ROWS]
+  __local float* firsts;    // [SLAB / 128 * ROWS]: the first value of every block of 128, before the transform
+  __local float* sums;      // [ROWS]: of all transformed inputs so far
+  __local float* scales;    // [ROWS]: of quantised ones
+  __local float* eights;    // [SLAB / 8 * ROWS]: work space of quantising
+  __local float* sixteens;  // [16 * ROWS]
 } inputs_t;
 
 #if ARITHMETIC >= 2
@@ -63,19 +63,22 @@ typedef struct {
 #else
 #define QUANTIZER_SIZE(count) 1
 #endif
-#define DECLARE_INPUTS(sets)                                                                                   \
-  __local float firsts_[(sets) * (SLAB / 128) * ROWS], sums_[(sets) * ROWS], scales_[(sets) * ROWS],           \
-      eights_[QUANTIZER_SIZE((sets) * (SLAB / 8) * ROWS)], sixteens_[QUANTIZER_SIZE((sets) * 16 * ROWS)];
-#define INPUTS_OF(set)                                                                                         \
-  {firsts_ + (set) * (SLAB / 128) * ROWS, sums_ + (set) * ROWS, scales_ + (set) * ROWS,                        \
-   eights_ + (ARITHMETIC >= 2 ? (set) * (SLAB / 8) * ROWS : 0), sixteens_ + (ARITHMETIC >= 2 ? (set) * 16 * ROWS : 0)}
+#define DECLARE_INPUTS(sets)                                                                     \
+  __local float firsts_[(sets) * (SLAB / 128) * ROWS], sums_[(sets)*ROWS], scales_[(sets)*ROWS], \
+      eights_[QUANTIZER_SIZE((sets) * (SLAB / 8) * ROWS)], sixteens_[QUANTIZER_SIZE((sets)*16 * ROWS)];
+#define INPUTS_OF(set)                                                               \
+  {                                                                                  \
+    firsts_ + (set) * (SLAB / 128) * ROWS, sums_ + (set)*ROWS, scales_ + (set)*ROWS, \
+        eights_ + (ARITHMETIC >= 2 ? (set) * (SLAB / 8) * ROWS : 0),                 \
+        sixteens_ + (ARITHMETIC >= 2 ? (set)*16 * ROWS : 0)                          \
+  }
 
 #if ARITHMETIC >= 2
 // Turns the slab's values into fractions of each row's largest: activation = scales[m] * q. q is an int8 (four times in
 // a word for ARITHMETIC 2, twice in a ushort of a fragment), 16 bits as a high and a low byte, or a half (`halves`).
 // sums[m] grows by the sum of what the q stand for. Barriers inside.
-ALWAYS_INLINE void quantize_inputs(__local float *slab, uint width, bool halves, bool used, const inputs_t *own, uint id,
-                                   uint size) {
+ALWAYS_INLINE void quantize_inputs(__local float* slab, uint width, bool halves, bool used, const inputs_t* own,
+                                   uint id, uint size) {
   const uint eights = width / 8u * ROWS;
   for (uint t = id; t < eights; t += size) {
     float largest = 0.0f;
@@ -106,7 +109,7 @@ ALWAYS_INLINE void quantize_inputs(__local float *slab, uint width, bool halves,
     for (int i = 0; i < 8; ++i) v[i] = slab[SLAB_AT(eight * 8u + i, m)] * inverse;
     if (!used) continue;
 #if ARITHMETIC == 2
-    __local uint *to = (__local uint *)slab;
+    __local uint* to = (__local uint*)slab;
     UNROLL
     for (int i = 0; i < 8; ++i) {
       const float q = rint(v[i]);
@@ -115,7 +118,7 @@ ALWAYS_INLINE void quantize_inputs(__local float *slab, uint width, bool halves,
     }
 #else
     // Fragment rows of an eight: the high bytes (or halves) of all rows, then the low bytes.
-    __local uint *to = (__local uint *)slab + eight * (ROWS * BYTES * 8u);
+    __local uint* to = (__local uint*)slab + eight * (ROWS * BYTES * 8u);
     UNROLL
     for (int i = 0; i < 8; ++i) {
       if (halves) {
@@ -147,18 +150,18 @@ ALWAYS_INLINE void quantize_inputs(__local float *slab, uint width, bool halves,
 }
 #endif
 
-// slab[SLAB_AT(k, m)] = (transformed) inputs [base, base + width) of the rows at x[rows[m]], zero beyond `count` rows and
-// `matrix.in` inputs, by `size` work-items. width is a multiple of 128. A dense matrix takes its inputs as they are.
-// own->sums[m] grows by the sum of the transformed inputs: of a block, that is its first value before the transform
-// times sqrt(128).
-ALWAYS_INLINE void load_inputs(__local float *slab, __global const uint *arena, const matrix_t *matrix, uint base,
-                               uint width, __global const float *x, __local const ulong *rows, uint count, uint id,
-                               uint size, const inputs_t *own) {
+// slab[SLAB_AT(k, m)] = (transformed) inputs [base, base + width) of the rows at x[rows[m]], zero beyond `count` rows
+// and `matrix.in` inputs, by `size` work-items. width is a multiple of 128. A dense matrix takes its inputs as they
+// are. own->sums[m] grows by the sum of the transformed inputs: of a block, that is its first value before the
+// transform times sqrt(128).
+ALWAYS_INLINE void load_inputs(__local float* slab, __global const uint* arena, const matrix_t* matrix, uint base,
+                               uint width, __global const float* x, __local const ulong* rows, uint count, uint id,
+                               uint size, const inputs_t* own) {
   const bool transformed = matrix->kind < KIND_DENSE;
-  __global const ushort *suh = (__global const ushort *)arena + matrix->suh;
+  __global const ushort* suh = (__global const ushort*)arena + matrix->suh;
   for (uint t = id; t < width / 16u * ROWS; t += size) {
     const uint m = t % ROWS, j = t / ROWS % 8u, block = t / (8u * ROWS);
-    __global const float *row = x + rows[m];
+    __global const float* row = x + rows[m];
     float v[16];
     UNROLL
     for (int i = 0; i < 16; ++i) {
@@ -191,8 +194,8 @@ ALWAYS_INLINE void load_inputs(__local float *slab, __global const uint *arena, 
 
 // Adds the S partial sums sums[(s * ROWS + m) * 128 + column] in order into those of s = 0, and, for a trellis,
 // transforms and scales them: afterwards sums[m * 128 + column] are the block's outputs, bias included.
-ALWAYS_INLINE void finish_outputs(__local float *sums, uint parts, __global const uint *arena, const matrix_t *matrix,
-                                  uint block, uint id, uint size, const inputs_t *own) {
+ALWAYS_INLINE void finish_outputs(__local float* sums, uint parts, __global const uint* arena, const matrix_t* matrix,
+                                  uint block, uint id, uint size, const inputs_t* own) {
   const bool transformed = matrix->kind < KIND_DENSE;
   for (uint t = id; t < 8u * ROWS; t += size) {
     const uint m = t / 8u, j = t % 8u;
@@ -218,8 +221,8 @@ ALWAYS_INLINE void finish_outputs(__local float *sums, uint parts, __global cons
   barrier(CLK_LOCAL_MEM_FENCE);
   if (transformed) hadamard_sums(sums, id, size);
   barrier(CLK_LOCAL_MEM_FENCE);
-  __global const ushort *svh = (__global const ushort *)arena + matrix->svh;
-  __global const float *bias = (__global const float *)arena + matrix->bias;
+  __global const ushort* svh = (__global const ushort*)arena + matrix->svh;
+  __global const float* bias = (__global const float*)arena + matrix->bias;
   for (uint t = id; t < BLOCK * ROWS; t += size) {
     const uint column = block * BLOCK + t % BLOCK;
     if (transformed) sums[t] *= load_half(svh, column);
@@ -229,10 +232,10 @@ ALWAYS_INLINE void finish_outputs(__local float *sums, uint parts, __global cons
 }
 
 // Puts a lane's two sums of every row where finish_outputs wants them.
-ALWAYS_INLINE void store_sums(__local float *sums, rows_t sum0, rows_t sum1) {
+ALWAYS_INLINE void store_sums(__local float* sums, rows_t sum0, rows_t sum1) {
   const uint lane = get_local_id(0);
-  __local float *at = sums + (lane >> 3) * 16u + (lane & 7u);
-  const float *first = (const float *)&sum0, *second = (const float *)&sum1;
+  __local float* at = sums + (lane >> 3) * 16u + (lane & 7u);
+  const float *first = (const float*)&sum0, *second = (const float*)&sum1;
   UNROLL
   for (int m = 0; m < ROWS; ++m) {
     at[m * BLOCK] = first[m];
@@ -241,9 +244,8 @@ ALWAYS_INLINE void store_sums(__local float *sums, rows_t sum0, rows_t sum1) {
 }
 
 // One block of 128 outputs of ROWS rows, by the whole work-group: afterwards scratch[m * 128 + column] are the outputs.
-ALWAYS_INLINE void matrix_block(__local float *scratch, __global const uint *arena, const matrix_t *matrix, uint block,
-                                __global const float *x, __local const ulong *rows, uint count,
-                                const inputs_t *own) {
+ALWAYS_INLINE void matrix_block(__local float* scratch, __global const uint* arena, const matrix_t* matrix, uint block,
+                                __global const float* x, __local const ulong* rows, uint count, const inputs_t* own) {
   const uint part = UNIFORM((uint)get_local_id(1)), parts = get_local_size(1), id = part * LANES + get_local_id(0);
   rows_t sum0 = (rows_t)(0.0f), sum1 = (rows_t)(0.0f);
   if (id < ROWS) own->sums[id] = 0.0f;

@@ -13,4 +13,4 @@ typedef struct {
   uint logit_stride, hidden_stride, results_stride, per_row;
 } work_t;
 
-#define WORK(type, offset) ((__global type *)(work + (offset)))
+#define WORK(type, offset) ((__global type*)(work + (offset)))

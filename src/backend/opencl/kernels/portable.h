@@ -24,23 +24,23 @@
 #endif
 
 // vload_half and vstore_half are core OpenCL C on every device.
-ALWAYS_INLINE float load_half(__global const ushort *halves, ulong index) {
-  return vload_half(index, (__global const half *)halves);
+ALWAYS_INLINE float load_half(__global const ushort* halves, ulong index) {
+  return vload_half(index, (__global const half*)halves);
 }
 
-ALWAYS_INLINE void store_half(float value, __global ushort *halves, ulong index) {
-  vstore_half_rte(value, index, (__global half *)halves);
+ALWAYS_INLINE void store_half(float value, __global ushort* halves, ulong index) {
+  vstore_half_rte(value, index, (__global half*)halves);
 }
 
 // The value of a half, and the half next to a value, as bits.
 ALWAYS_INLINE float half_value(uint bits) {
   const ushort own = (ushort)bits;
-  return vload_half(0, (const half *)&own);
+  return vload_half(0, (const half*)&own);
 }
 
 ALWAYS_INLINE ushort half_bits(float value) {
   ushort bits;
-  vstore_half_rte(value, 0, (half *)&bits);
+  vstore_half_rte(value, 0, (half*)&bits);
   return bits;
 }
 
@@ -122,7 +122,7 @@ typedef float16 rows_t;
 #endif
 
 // Sum over a work-group of `size` work-items (a power of two); `scratch` holds `size` floats. Every work-item gets it.
-ALWAYS_INLINE float group_sum(float value, __local float *scratch, uint id, uint size) {
+ALWAYS_INLINE float group_sum(float value, __local float* scratch, uint id, uint size) {
   scratch[id] = value;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint half_size = size / 2; half_size > 0; half_size /= 2) {

@@ -3,12 +3,13 @@
 // of it, which is exactly K consecutive words of the packed tile; the word before them is the last one of lane g - 1.
 // So every bit offset is a constant, and the words of a work-group's tile row lie together in memory.
 //
-// Options: ROWS (1, 4, 8, 16), KINDS (bit mask of the kinds of matrix that may come; codes in matrix.h), SLAB (inputs in
-// local memory at a time) and ARITHMETIC, which is how the slab holds activations and weights are multiplied:
+// Options: ROWS (1, 4, 8, 16), KINDS (bit mask of the kinds of matrix that may come; codes in matrix.h), SLAB (inputs
+// in local memory at a time) and ARITHMETIC, which is how the slab holds activations and weights are multiplied:
 //   0  fp32 activations, codebook values rounded to binary16 as the format defines them
 //   1  fp32 activations, without that rounding
 //   2  mul1: int8 activations, their byte four times times the product's four bytes; others as 1
-//   3  matrix units (dpas.h): mul1 with int8 activations or 16-bit ones in two bytes (BYTES 1 or 2), the others with fp16
+//   3  matrix units (dpas.h): mul1 with int8 activations or 16-bit ones in two bytes (BYTES 1 or 2), the others with
+//   fp16
 
 #ifndef BYTES
 #define BYTES 1
@@ -28,14 +29,14 @@ typedef struct {
   uint reserved;
 } matrix_t;
 
-#define ARENA_PARAMETERS \
+#define ARENA_PARAMETERS                                                                                            \
   __global const uint *restrict arena0, __global const uint *restrict arena1, __global const uint *restrict arena2, \
       __global const uint *restrict arena3
 #define ARENA_OF(matrix) \
   ((matrix).arena == 0 ? arena0 : (matrix).arena == 1 ? arena1 : (matrix).arena == 2 ? arena2 : arena3)
 
 // The 16 bits that end at bit `end` of the lane's stream; `end` is a constant after unrolling.
-ALWAYS_INLINE uint window(uint before, const uint *words, int end) {
+ALWAYS_INLINE uint window(uint before, const uint* words, int end) {
   const int i = (end - 1) >> 5, shift = 32 * (i + 1) - end;
   const uint low = words[i];
   if (shift <= 16) return (ushort)(low >> shift);
@@ -86,37 +87,37 @@ ALWAYS_INLINE float codebook_value(const int codebook, uint state) {
 // Where input k of row m lies in the slab, in floats. For matrix units 8 inputs of a row lie together: the 32 bytes of
 // one row of a fragment; with two bytes a value the rows of the low bytes follow those of the high ones.
 #if ARITHMETIC == 3
-#define SLAB_AT(k, m) ((((k) >> 3) * (ROWS * BYTES) + (m)) * 8u + ((k) & 7u))
+#define SLAB_AT(k, m) ((((k) >> 3) * (ROWS * BYTES) + (m)) * 8u + ((k)&7u))
 #else
-#define SLAB_AT(k, m) ((k) * ROWS + (m))
+#define SLAB_AT(k, m) ((k)*ROWS + (m))
 #endif
 
 // The lane's words of one tile and the word before them.
-ALWAYS_INLINE uint load_words(const int bits, __global const uint *source, uint *w) {
+ALWAYS_INLINE uint load_words(const int bits, __global const uint* source, uint* w) {
   const uint lane = get_local_id(0);
   UNROLL
   for (int i = 0; i < bits; ++i) {
     w[i] = source[lane * bits + i];
 #ifdef COUNT_WORDS  // in a test: how often a word is read as a lane's own is counted so many words further on
-    atomic_inc((volatile __global uint *)(source + COUNT_WORDS + lane * bits + i));
+    atomic_inc((volatile __global uint*)(source + COUNT_WORDS + lane * bits + i));
 #endif
   }
   return source[((lane & ~7u) | ((lane + 7u) & 7u)) * bits + bits - 1];
 }
 
 // Stream position of row r of the lane's first column; its second column is 4 further.
-#define POSITION(r) (((r) & 1) + 2 * ((r) >> 3) + 8 * (((r) >> 1) & 1) + 16 * (((r) >> 2) & 1))
+#define POSITION(r) (((r)&1) + 2 * ((r) >> 3) + 8 * (((r) >> 1) & 1) + 16 * (((r) >> 2) & 1))
 
 #if ARITHMETIC == 2
 // The integer sums of a mul1 slab; scales[m] turns them into values.
-ALWAYS_INLINE void byte_sums(const int bits, __global const uint *words, ulong stride, uint first, uint step,
-                             uint count, __local const float *x, __local const float *scales, rows_t *sum0,
-                             rows_t *sum1) {
-  __local const uint *bytes = (__local const uint *)x;
+ALWAYS_INLINE void byte_sums(const int bits, __global const uint* words, ulong stride, uint first, uint step,
+                             uint count, __local const float* x, __local const float* scales, rows_t* sum0,
+                             rows_t* sum1) {
+  __local const uint* bytes = (__local const uint*)x;
   int a0[ROWS], a1[ROWS];
   UNROLL
   for (int m = 0; m < ROWS; ++m) a0[m] = a1[m] = 0;
-  __global const uint *source = words + first * stride;
+  __global const uint* source = words + first * stride;
   for (uint tile = first; tile < count; tile += step, source += step * stride) {
     uint w[8];
     const uint before = load_words(bits, source, w);
@@ -132,7 +133,7 @@ ALWAYS_INLINE void byte_sums(const int bits, __global const uint *words, ulong s
       }
     }
   }
-  float *to0 = (float *)sum0, *to1 = (float *)sum1;
+  float *to0 = (float*)sum0, *to1 = (float*)sum1;
   UNROLL
   for (int m = 0; m < ROWS; ++m) {
     to0[m] = fma((float)a0[m], scales[m], to0[m]);
@@ -147,11 +148,11 @@ ALWAYS_INLINE void byte_sums(const int bits, __global const uint *words, ulong s
 
 // Adds tile rows first, first + step, ... of [0, count) to both sums. words: the block's first tile row; a tile row is
 // `stride` words long. x[k * ROWS + m] from the same tile row on.
-ALWAYS_INLINE void trellis_sums(const int codebook, const int bits, __global const uint *words, ulong stride, uint first,
-                                uint step, uint count, __local const float *x, __local const float *scales, uint zero,
-                                rows_t *sum0, rows_t *sum1) {
+ALWAYS_INLINE void trellis_sums(const int codebook, const int bits, __global const uint* words, ulong stride,
+                                uint first, uint step, uint count, __local const float* x, __local const float* scales,
+                                uint zero, rows_t* sum0, rows_t* sum1) {
 #if ARITHMETIC == 3
-  fragment_sums(codebook, bits, words, stride, first, step, count, (__local const ushort *)x, scales, zero, sum0, sum1);
+  fragment_sums(codebook, bits, words, stride, first, step, count, (__local const ushort*)x, scales, zero, sum0, sum1);
 #else
 #if ARITHMETIC == 2
   if (codebook == 2) {
@@ -160,11 +161,11 @@ ALWAYS_INLINE void trellis_sums(const int codebook, const int bits, __global con
   }
 #endif
   rows_t a0 = *sum0, a1 = *sum1;
-  __global const uint *source = words + first * stride;
+  __global const uint* source = words + first * stride;
   for (uint tile = first; tile < count; tile += step, source += step * stride) {
     uint w[8];
     const uint before = load_words(bits, source, w);
-    __local const float *row = x + tile * (16u * ROWS);
+    __local const float* row = x + tile * (16u * ROWS);
     UNROLL
     for (int r = 0; r < 16; ++r) {
       const float w0 = codebook_value(codebook, window(before, w, (POSITION(r) + 1) * bits));
@@ -179,15 +180,15 @@ ALWAYS_INLINE void trellis_sums(const int codebook, const int bits, __global con
 #endif
 }
 
-ALWAYS_INLINE float dense_value(__global const uint *arena, uint kind, ulong index) {
-  if (kind == KIND_DENSE) return ((__global const float *)arena)[index];
-  if (kind == KIND_DENSE + 1) return load_half((__global const ushort *)arena, index);
-  return as_float((uint)((__global const ushort *)arena)[index] << 16);
+ALWAYS_INLINE float dense_value(__global const uint* arena, uint kind, ulong index) {
+  if (kind == KIND_DENSE) return ((__global const float*)arena)[index];
+  if (kind == KIND_DENSE + 1) return load_half((__global const ushort*)arena, index);
+  return as_float((uint)((__global const ushort*)arena)[index] << 16);
 }
 
 // The same for a dense matrix, whose lanes have the columns of a trellis.
-ALWAYS_INLINE void dense_sums(__global const uint *arena, const matrix_t *matrix, uint column, uint base, uint first,
-                              uint step, uint count, __local const float *x, rows_t *sum0, rows_t *sum1) {
+ALWAYS_INLINE void dense_sums(__global const uint* arena, const matrix_t* matrix, uint column, uint base, uint first,
+                              uint step, uint count, __local const float* x, rows_t* sum0, rows_t* sum1) {
   for (uint tile = first; tile < count; tile += step) {
     for (uint r = 0; r < 16; ++r) {
       const uint k = tile * 16u + r;
@@ -197,24 +198,25 @@ ALWAYS_INLINE void dense_sums(__global const uint *arena, const matrix_t *matrix
       if (column < matrix->out)
         *sum0 = fma((rows_t)dense_value(arena, matrix->kind, at + (ulong)column * matrix->in), activations, *sum0);
       if (column + 8u < matrix->out)
-        *sum1 = fma((rows_t)dense_value(arena, matrix->kind, at + (ulong)(column + 8u) * matrix->in), activations, *sum1);
+        *sum1 =
+            fma((rows_t)dense_value(arena, matrix->kind, at + (ulong)(column + 8u) * matrix->in), activations, *sum1);
     }
   }
 }
 
-#define KIND_CASE(codebook, bits)                                                                                    \
-  case codebook * 8 + bits - 1:                                                                                      \
-    trellis_sums(codebook, bits, words, stride, first, step, count, x, scales, zero, sum0, sum1);                    \
+#define KIND_CASE(codebook, bits)                                                                 \
+  case codebook * 8 + bits - 1:                                                                   \
+    trellis_sums(codebook, bits, words, stride, first, step, count, x, scales, zero, sum0, sum1); \
     break;
 
 // Adds inputs [base, base + 16 * count) of one block of 128 outputs, every `step`th tile row from `first` on.
-ALWAYS_INLINE void block_sums(__global const uint *arena, const matrix_t *matrix, uint block, uint base, uint first,
-                              uint step, uint count, __local const float *x, __local const float *scales,
-                              rows_t *sum0, rows_t *sum1) {
+ALWAYS_INLINE void block_sums(__global const uint* arena, const matrix_t* matrix, uint block, uint base, uint first,
+                              uint step, uint count, __local const float* x, __local const float* scales, rows_t* sum0,
+                              rows_t* sum1) {
   const uint zero = matrix->zero;
   const uint bits = (matrix->kind & 7u) + 1u;
   const ulong stride = (ulong)(matrix->stored_out / 16u) * 8u * bits;
-  __global const uint *words = arena + matrix->weights + (ulong)(base / 16u) * stride + (ulong)block * 64u * bits;
+  __global const uint* words = arena + matrix->weights + (ulong)(base / 16u) * stride + (ulong)block * 64u * bits;
   switch (matrix->kind) {
 #if KINDS & 0x000001
     KIND_CASE(0, 1)
@@ -293,7 +295,8 @@ ALWAYS_INLINE void block_sums(__global const uint *arena, const matrix_t *matrix
     case KIND_DENSE + 1:
     case KIND_DENSE + 2: {
       const uint lane = get_local_id(0);
-      dense_sums(arena, matrix, block * BLOCK + (lane >> 3) * 16u + (lane & 7u), base, first, step, count, x, sum0, sum1);
+      dense_sums(arena, matrix, block * BLOCK + (lane >> 3) * 16u + (lane & 7u), base, first, step, count, x, sum0,
+                 sum1);
       break;
     }
 #endif
