@@ -26,7 +26,8 @@ Examples:
 void describe(CLI::App& app, Action& action) {
   app.name("pergola");
   app.footer(kExamples);
-  app.set_version_flag("--version", version_text());
+  // A function: listing backends loads the drivers of every device, which no other command wants.
+  app.set_version_flag("--version", [] { return version_text(); });
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   add_run(app, action);
