@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "cli/chat_session.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/conversation.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
@@ -123,7 +123,7 @@ class Chat {
 
  private:
   Writer& writer_;
-  Conversation conversation_;
+  ChatSession conversation_;
 };
 
 /// One line after another until the end of input. Ctrl-C ends the text that is being written; at the prompt it ends the

@@ -10,10 +10,10 @@
 namespace pergola {
 
 /// The messages of a conversation between a person and a model.
-class Conversation {
+class ChatSession {
  public:
   /// `system` comes first when it is not empty.
-  Conversation(ChatTemplate chat_template, const std::string& system);
+  ChatSession(ChatTemplate chat_template, const std::string& system);
 
   const ChatTemplate& chat_template() const { return template_; }
   /// Sets a variable of the template.

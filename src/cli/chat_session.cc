@@ -1,16 +1,15 @@
-#include "cli/conversation.h"
+#include "cli/chat_session.h"
 
 #include "base/error.h"
 
 namespace pergola {
 
-Conversation::Conversation(ChatTemplate chat_template, const std::string& system)
-    : template_(std::move(chat_template)) {
+ChatSession::ChatSession(ChatTemplate chat_template, const std::string& system) : template_(std::move(chat_template)) {
   if (!system.empty()) start_.push_back({{"role", "system"}, {"content", system}});
   messages_ = start_;
 }
 
-std::string Conversation::begin_turn(const std::string& text) {
+std::string ChatSession::begin_turn(const std::string& text) {
   messages_.push_back({{"role", "user"}, {"content", text}});
   try {
     return template_.render(messages_, nullptr, options_);
@@ -20,21 +19,21 @@ std::string Conversation::begin_turn(const std::string& text) {
   }
 }
 
-std::unique_ptr<OutputParser> Conversation::parser(const std::string& prompt) const {
+std::unique_ptr<OutputParser> ChatSession::parser(const std::string& prompt) const {
   return make_output_parser(template_.format(), {.prompt = prompt});
 }
 
-void Conversation::end_turn(const ChatAnswer& answer) {
+void ChatSession::end_turn(const ChatAnswer& answer) {
   nlohmann::ordered_json message = {{"role", "assistant"}, {"content", answer.content}};
   if (!answer.reasoning.empty()) message["reasoning_content"] = answer.reasoning;
   messages_.push_back(std::move(message));
 }
 
-void Conversation::drop_turn() {
+void ChatSession::drop_turn() {
   messages_.erase(messages_.size() - 1);
 }
 
-void Conversation::clear() {
+void ChatSession::clear() {
   messages_ = start_;
 }
 
